@@ -1,0 +1,272 @@
+"""Custom torch operators of the `tabfire` namespace: what a model calls, what capture finds in the graph.
+
+Input:  tensors of the model; positions and row counts as `int`, which stay symbolic under `torch.export`.
+Output: tensors. The eager implementations are the reference: they work in the dtype of their input (float64 in,
+float64 out) and refuse on the host what a kernel could not notice. Autograd is not provided.
+Way of the data: `models` call these, `capture` records them, `emit` maps each to the op of the same name.
+
+Letters: B batch, S query tokens, C context, Hq query heads, Hkv KV heads, D head width, E model width, V vocabulary.
+
+    y = linear_q(x, codes, scales, None, "q4gsw", 32, 2048)
+    y = linear_q4gsw(x, codes, scales, group=32, in_features=2048)        # the same
+    out = sdpa_with_kv_cache(q, k, v, self.k_cache, self.v_cache, input_pos)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.library import custom_op
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from exporter import schemes
+from runtime_py.errors import ContextFullError, InputError
+
+_dense: WeakTensorKeyDictionary | None = None
+
+
+@contextlib.contextmanager
+def cached_weights() -> Iterator[None]:
+    """Keep weights that `linear_q` has dequantised while inside: eager decoding without doing it per token."""
+    global _dense
+    outer, _dense = _dense, _dense if _dense is not None else WeakTensorKeyDictionary()
+    try:
+        yield
+    finally:
+        _dense = outer
+
+
+@custom_op("tabfire::linear_q", mutates_args=())
+def linear_q(
+    x: Tensor, codes: Tensor, scales: Tensor, bias: Tensor | None, scheme: str, group: int, in_features: int
+) -> Tensor:
+    """Return `[..., N]`: y[m,n] = bias[n] + sum_k x[m,k] * w[n,k], w dequantised as `schemes` says, x `[..., K]`."""
+    if x.shape[-1] != in_features:
+        raise InputError(f"linear_q: x has {x.shape[-1]} columns, the weight {in_features}")
+    weight = _dequantized(codes, scales, scheme, group, in_features).to(x.dtype)
+    return F.linear(x, weight, bias)
+
+
+@linear_q.register_fake
+def _(
+    x: Tensor, codes: Tensor, scales: Tensor, bias: Tensor | None, scheme: str, group: int, in_features: int
+) -> Tensor:
+    return x.new_empty((*x.shape[:-1], codes.shape[0]))
+
+
+@custom_op("tabfire::embedding_q", mutates_args=())
+def embedding_q(ids: Tensor, codes: Tensor, scales: Tensor, scheme: str, group: int, width: int) -> Tensor:
+    """Return float32 `[..., E]`, the rows `ids` of the dequantised table `[V, E]`; an id outside it is refused."""
+    flat = ids.reshape(-1)
+    _check_ids(flat, codes.shape[0])
+    rows = schemes.dequantize(codes[flat], scales[flat], scheme, group, width)
+    return rows.view(*ids.shape, width)
+
+
+@embedding_q.register_fake
+def _(ids: Tensor, codes: Tensor, scales: Tensor, scheme: str, group: int, width: int) -> Tensor:
+    return codes.new_empty((*ids.shape, width), dtype=torch.float32)
+
+
+@custom_op("tabfire::rope", mutates_args=())
+def rope(x: Tensor, inv_freq: Tensor, input_pos: int, interleaved: bool = False, scale: float = 1.0) -> Tensor:
+    """Return `x` `[B, S, H, D]` rotated by its position (RoFormer, arXiv:2104.09864).
+
+    The first R = 2 * len(inv_freq) columns turn, the others pass. Row s has angle (input_pos + s) * inv_freq[i]; the
+    pair is (i, i + R/2), or (2i, 2i + 1) when `interleaved`. `scale` is YaRN's magnitude factor on cos and sin.
+    """
+    half, rotary = inv_freq.shape[0], 2 * inv_freq.shape[0]
+    if rotary > x.shape[-1]:
+        raise InputError(f"rope: {half} frequencies turn {rotary} columns, x has {x.shape[-1]}")
+    position = torch.arange(input_pos, input_pos + x.shape[1], dtype=torch.float32)
+    angle = (position[:, None] * inv_freq.float())[None, :, None, :]
+    cos, sin = (angle.cos() * scale).to(x.dtype), (angle.sin() * scale).to(x.dtype)
+    turning = x[..., :rotary]
+    if interleaved:
+        a, b = turning[..., 0::2], turning[..., 1::2]
+        turned = torch.stack((a * cos - b * sin, b * cos + a * sin), dim=-1).flatten(-2)
+    else:
+        a, b = turning[..., :half], turning[..., half:]
+        turned = torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
+    return torch.cat((turned, x[..., rotary:]), dim=-1)
+
+
+@rope.register_fake
+def _(x: Tensor, inv_freq: Tensor, input_pos: int, interleaved: bool = False, scale: float = 1.0) -> Tensor:
+    return x.new_empty(x.shape)
+
+
+@custom_op("tabfire::update_cache", mutates_args=("cache",))
+def update_cache(value: Tensor, cache: Tensor, input_pos: int) -> None:
+    """Write `value` `[1, S, H, D]` into rows input_pos.. of `cache` `[1, C, H, D]`, in the cache's dtype."""
+    _check_write(value, cache, input_pos)
+    cache[:, input_pos : input_pos + value.shape[1]] = value.to(cache.dtype)
+
+
+@update_cache.register_fake
+def _(value: Tensor, cache: Tensor, input_pos: int) -> None:
+    return None
+
+
+@custom_op("tabfire::sdpa_with_kv_cache", mutates_args=("k_cache", "v_cache"))
+def sdpa_with_kv_cache(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    input_pos: int,
+    mask: Tensor | None = None,
+    scale: float | None = None,
+    causal: bool = True,
+    window: int = 0,
+    softcap: float = 0.0,
+) -> Tensor:
+    """Write k, v `[1, S, Hkv, D]` into the caches `[1, C, Hkv, D]` at input_pos, then return `attend(...)`."""
+    for value, cache in ((k, k_cache), (v, v_cache)):
+        _check_write(value, cache, input_pos)
+        cache[:, input_pos : input_pos + value.shape[1]] = value.to(cache.dtype)
+    return attend(q, k_cache, v_cache, input_pos, mask, scale, causal, window, softcap)
+
+
+@sdpa_with_kv_cache.register_fake
+def _(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    input_pos: int,
+    mask: Tensor | None = None,
+    scale: float | None = None,
+    causal: bool = True,
+    window: int = 0,
+    softcap: float = 0.0,
+) -> Tensor:
+    return q.new_empty(q.shape)
+
+
+@custom_op("tabfire::last_rows", mutates_args=())
+def last_rows(x: Tensor, rows: int) -> Tensor:
+    """Return the last `rows` of x `[B, S, E]`: the positions whose logits the caller wants."""
+    if not 1 <= rows <= x.shape[1]:
+        raise InputError(f"last_rows: {rows} rows of {x.shape[1]}")
+    return x[:, x.shape[1] - rows :].clone()
+
+
+@last_rows.register_fake
+def _(x: Tensor, rows: int) -> Tensor:
+    return x.new_empty((x.shape[0], rows, x.shape[2]))
+
+
+def attend(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    input_pos: int,
+    mask: Tensor | None = None,
+    scale: float | None = None,
+    causal: bool = True,
+    window: int = 0,
+    softcap: float = 0.0,
+) -> Tensor:
+    """Return `[B, S, Hq, D]`: softmax(q k^T * scale) v over the cache's first input_pos + S rows.
+
+    Query s sees key j if j <= input_pos + s (`causal`), j > input_pos + s - window (`window` > 0: that many keys,
+    its own among them) and `mask` allows it: bool (True = seen) or a number added to the score, broadcastable to
+    `[B, Hq, S, >= input_pos + S]`. KV head of query head h is h // (Hq / Hkv). A row that sees nothing is 0, as in
+    `torch.nn.functional.scaled_dot_product_attention`. `softcap` c > 0: score = c tanh(score / c) (Gemma 2).
+    """
+    batch, rows, heads, width = q.shape
+    kv_heads, keys = k_cache.shape[2], input_pos + rows
+    if heads % kv_heads:
+        raise InputError(f"{heads} query heads cannot share {kv_heads} KV heads evenly")
+    grouped = q.reshape(batch, rows, kv_heads, heads // kv_heads, width)
+    k, v = k_cache[:, :keys].to(q.dtype), v_cache[:, :keys].to(q.dtype)
+    scores = torch.einsum("bsngd,bcnd->bngsc", grouped, k).reshape(batch, heads, rows, keys)
+    scores = scores * (scale if scale is not None else 1.0 / math.sqrt(width))
+    if softcap > 0:
+        scores = softcap * torch.tanh(scores / softcap)
+    scores = _masked(scores, input_pos, mask, causal, window)
+    blind = scores.amax(-1, keepdim=True) == -math.inf
+    weights = torch.softmax(scores, -1).masked_fill(blind, 0.0)
+    weights = weights.reshape(batch, kv_heads, heads // kv_heads, rows, keys)
+    return torch.einsum("bngsc,bcnd->bsngd", weights, v).reshape(batch, rows, heads, width)
+
+
+def linear_q4gsw(
+    x: Tensor, codes: Tensor, scales: Tensor, *, group: int, in_features: int, bias: Tensor | None = None
+) -> Tensor:
+    """`linear_q` with 4-bit symmetric weights: w = (nibble - 8) * scale."""
+    return linear_q(x, codes, scales, bias, "q4gsw", group, in_features)
+
+
+def linear_q4gaw(
+    x: Tensor, codes: Tensor, scales: Tensor, *, group: int, in_features: int, bias: Tensor | None = None
+) -> Tensor:
+    """`linear_q` with 4-bit affine weights: w = nibble * scale + min."""
+    return linear_q(x, codes, scales, bias, "q4gaw", group, in_features)
+
+
+def linear_q8gsw(
+    x: Tensor, codes: Tensor, scales: Tensor, *, group: int, in_features: int, bias: Tensor | None = None
+) -> Tensor:
+    """`linear_q` with 8-bit symmetric weights: w = code * scale."""
+    return linear_q(x, codes, scales, bias, "q8gsw", group, in_features)
+
+
+def embedding_q4gsw(ids: Tensor, codes: Tensor, scales: Tensor, *, group: int, width: int) -> Tensor:
+    """`embedding_q` over a 4-bit symmetric table."""
+    return embedding_q(ids, codes, scales, "q4gsw", group, width)
+
+
+def _dequantized(codes: Tensor, scales: Tensor, scheme: str, group: int, in_features: int) -> Tensor:
+    if _dense is None:
+        return schemes.dequantize(codes, scales, scheme, group, in_features)
+    if codes not in _dense:
+        _dense[codes] = schemes.dequantize(codes, scales, scheme, group, in_features)
+    return _dense[codes]
+
+
+def _masked(scores: Tensor, input_pos: int, mask: Tensor | None, causal: bool, window: int) -> Tensor:
+    rows, keys = scores.shape[-2:]
+    key = torch.arange(keys)[None, :]
+    query = input_pos + torch.arange(rows)[:, None]
+    hidden = (key > query) if causal else torch.zeros(rows, keys, dtype=torch.bool)
+    if window > 0:
+        hidden = hidden | (key <= query - window)
+    if mask is not None:
+        mask = mask[..., :keys]
+        if mask.dtype != torch.bool:
+            scores = scores + mask.to(scores.dtype)
+        else:
+            hidden = hidden | ~mask
+    return scores.masked_fill(hidden, -math.inf)
+
+
+def _check_ids(ids: Tensor, vocabulary: int) -> None:
+    if ids.numel() and not (0 <= int(ids.min()) and int(ids.max()) < vocabulary):
+        wrong = [int(i) for i in ids if not 0 <= int(i) < vocabulary][:5]
+        raise InputError(f"ids {wrong} are outside the vocabulary of {vocabulary}")
+
+
+def _check_write(value: Tensor, cache: Tensor, input_pos: int) -> None:
+    if value.dim() != 4 or cache.dim() != 4 or value.shape[0] != 1 or cache.shape[0] != 1:
+        raise InputError(
+            f"value {list(value.shape)}, cache {list(cache.shape)}: expected [1, S, H, D] and [1, C, H, D]",
+            hint="a session holds one sequence; batch is 1",
+        )
+    if value.shape[2:] != cache.shape[2:]:
+        raise InputError(f"value {list(value.shape)} and cache {list(cache.shape)} differ in heads or head width")
+    if input_pos < 0:
+        raise InputError(f"input_pos is {input_pos}, expected 0 or more")
+    if input_pos + value.shape[1] > cache.shape[1]:
+        raise ContextFullError(
+            f"rows {input_pos} to {input_pos + value.shape[1] - 1} do not fit a cache of {cache.shape[1]}",
+            hint="start a new sequence at input_pos 0, or export with a larger --max-context",
+        )

@@ -1,0 +1,134 @@
+"""From a kernel key to WGSL text: reads template headers, checks keys against them, renders with Jinja.
+
+Input:  `wgsl/<kernel>.wgsl`, a Jinja template that opens with a header comment, and a `KernelKey`.
+Output: WGSL text, the same for the same key on every machine.
+Way of the data: `plan` -> kernels -> `device.compile`.
+
+    library = KernelLibrary(path_to_wgsl)
+    text = library.render(key("rms_norm", width=576, weight=True))
+"""
+
+from __future__ import annotations
+
+import functools
+import pathlib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import jinja2
+
+from runtime_py.errors import InternalError
+from runtime_py.ops.base import Axis, KernelKey
+
+HEADER = re.compile(r"\{#-?\s*(.*?)-?#\}", re.DOTALL)
+FIELDS = ("purpose", "formula", "bindings", "params", "axes", "requires", "launch", "accuracy")
+DEFAULT_ROOT = pathlib.Path(__file__).resolve().parent.parent / "wgsl"
+
+
+@dataclass(frozen=True)
+class Header:
+    """The fields of a template's header; `axes` maps an axis to its spelled legal values."""
+
+    kernel: str
+    fields: Mapping[str, str]
+    axes: Mapping[str, str]
+
+    @property
+    def binding_names(self) -> tuple[str, ...]:
+        """The storage bindings in order, by name."""
+        return tuple(line.split()[1] for line in self.fields["bindings"].splitlines() if line.split())
+
+
+def parse_header(kernel: str, text: str) -> Header:
+    """Return the header of template `text`; raises `InternalError` if a field is missing."""
+    match = HEADER.match(text)
+    if match is None:
+        raise InternalError(f"wgsl/{kernel}.wgsl does not open with a header comment")
+    fields: dict[str, list[str]] = {}
+    current = ""
+    for line in match.group(1).splitlines():
+        name, _, rest = line.strip().partition(":")
+        if name in FIELDS and not line.startswith("  "):
+            current = name
+            fields[current] = [rest.strip()] if rest.strip() else []
+        elif current and line.strip():
+            fields[current].append(line.strip())
+    missing = [name for name in FIELDS if name not in fields]
+    if missing:
+        raise InternalError(f"wgsl/{kernel}.wgsl: the header lacks {', '.join(missing)}")
+    axes = dict(_axis(kernel, line) for line in fields["axes"] if line != "none")
+    return Header(kernel, {name: "\n".join(lines) for name, lines in fields.items()}, axes)
+
+
+def _axis(kernel: str, line: str) -> tuple[str, str]:
+    name, colon, legal = line.partition(":")
+    if not colon:
+        raise InternalError(f"wgsl/{kernel}.wgsl: axis line {line!r} has no ':'")
+    return name.strip(), legal.split("#")[0].strip()
+
+
+def is_legal(legal: str, value: Axis) -> bool:
+    """True if `value` is among the spelled values: `bool`, `int`, `float`, `a..b` or a comma list."""
+    if legal == "bool":
+        return isinstance(value, bool)
+    if isinstance(value, bool):
+        return False
+    if legal == "int":
+        return isinstance(value, int) and value >= 0
+    if legal == "float":
+        return isinstance(value, (int, float))
+    if ".." in legal:
+        low, high = legal.split("..")
+        return isinstance(value, int) and int(low) <= value <= int(high)
+    return str(value) in [item.strip() for item in legal.split(",")]
+
+
+class KernelLibrary:
+    """The templates of one folder; rendering is cached by key."""
+
+    def __init__(self, root: pathlib.Path = DEFAULT_ROOT) -> None:
+        self.root = root
+        self._environment = jinja2.Environment(
+            loader=jinja2.FileSystemLoader(str(root)),
+            undefined=jinja2.StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            keep_trailing_newline=True,
+            autoescape=False,
+        )
+        self._environment.filters["f32"] = wgsl_float
+        self.header: Callable[[str], Header] = functools.cache(self._read_header)
+        self.render: Callable[[KernelKey], str] = functools.cache(self._render)
+
+    def names(self) -> list[str]:
+        """Return the stems of all templates."""
+        return sorted(path.stem for path in self.root.glob("*.wgsl"))
+
+    def _read_header(self, kernel: str) -> Header:
+        path = self.root / f"{kernel}.wgsl"
+        if not path.exists():
+            raise InternalError(f"there is no template wgsl/{kernel}.wgsl")
+        return parse_header(kernel, path.read_text(encoding="utf-8"))
+
+    def check(self, key: KernelKey) -> None:
+        """Raise `InternalError` unless the key gives each axis of its template a legal value."""
+        header, axes = self.header(key.kernel), dict(key.axes)
+        if set(axes) != set(header.axes):
+            raise InternalError(
+                f"{key}: axes {sorted(axes)}, the header of {key.kernel} has {sorted(header.axes)}"
+            )
+        for name, value in axes.items():
+            if not is_legal(header.axes[name], value):
+                raise InternalError(f"{key}: {name}={value!r} is not in {header.axes[name]!r}")
+
+    def _render(self, key: KernelKey) -> str:
+        self.check(key)
+        template = self._environment.get_template(f"{key.kernel}.wgsl")
+        text = template.render(dict(key.axes))
+        return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+
+
+def wgsl_float(value: float) -> str:
+    """Return `value` as a WGSL f32 literal (`1e-05f`)."""
+    return f"{float(value)!r}f"
