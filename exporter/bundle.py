@@ -1,4 +1,5 @@
-"""Writes a bundle: manifest.json, graph.json, weight shards, text files and golden steps (docs/FORMAT.md).
+"""Writes a bundle: manifest.json, graph.json, weight shards, text files and golden steps
+(docs/FORMAT.md).
 
 Input:  a `schema.Graph` whose constants have no parts yet, and the tensor of every constant.
 Output: a folder, put in place by one rename: it is there whole, or not at all.
@@ -61,15 +62,18 @@ def write_bundle(
 ) -> Manifest:
     """Write the bundle to `out_dir` and return its manifest.
 
-    `constants` holds a tensor for every name in `graph.constants`; equal bytes are stored once. `text_files` are
-    written as they are (name -> content); the other mappings go into the manifest. Raises `ExportError` if a tensor
-    does not fit its value's dtype or shape, or if `out_dir` holds anything but a bundle.
+    `constants` holds a tensor for every name in `graph.constants`; equal bytes are stored once.
+    `text_files` are written as they are (name -> content); the other mappings go into the manifest.
+    Raises `ExportError` if a tensor does not fit its value's dtype or shape, or if `out_dir` holds
+    anything but a bundle.
     """
     target = Path(out_dir)
     _check_target(target)
     _check_constants(graph, constants)
     target.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
+    partial = Path(
+        tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent)
+    )
     try:
         stored = _write_constants(partial, graph, constants)
         _write_json(partial / "graph.json", replace(graph, constants=stored).to_json())
@@ -93,19 +97,24 @@ def write_bundle(
 
 
 def read_manifest(bundle_dir: str | os.PathLike[str]) -> Manifest:
-    """Return the manifest of a bundle on disk; raises `BadBundleError` or `ExportError` if it is none."""
+    """Return the manifest of a bundle on disk; raises `BadBundleError` or `ExportError` if it is
+    none.
+    """
     path = Path(bundle_dir) / "manifest.json"
     try:
         return Manifest.from_json(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
         raise ExportError(
-            f"{bundle_dir} is not a bundle: {error}", hint="make one with `python -m exporter llama MODEL -o DIR`"
+            f"{bundle_dir} is not a bundle: {error}",
+            hint="make one with `python -m exporter llama MODEL -o DIR`",
         ) from error
 
 
 @dataclass
 class _Shards:
-    """Appends tensors to `weights-00001.bin` and on; a tensor that meets the end of a shard goes on in the next."""
+    """Appends tensors to `weights-00001.bin` and on; a tensor that meets the end of a shard goes on
+    in the next.
+    """
 
     folder: Path
     index: int = 0
@@ -168,9 +177,15 @@ def _write_constants(
 
 
 def _bytes_of(tensor: torch.Tensor, value: Value) -> memoryview:
-    """Return the little-endian bytes of `tensor` as `value` stores them (no copy where none is needed)."""
+    """Return the little-endian bytes of `tensor` as `value` stores them (no copy where none is
+    needed).
+    """
     stored = tensor.detach().cpu().to(STORED_DTYPES[value.dtype][tensor.dtype]).contiguous()
-    return memoryview(stored.reshape(-1).view(torch.uint8).numpy()) if stored.numel() else memoryview(b"")
+    return (
+        memoryview(stored.reshape(-1).view(torch.uint8).numpy())
+        if stored.numel()
+        else memoryview(b"")
+    )
 
 
 def _check_constants(graph: Graph, constants: Mapping[str, torch.Tensor]) -> None:
@@ -192,7 +207,7 @@ def _check_constants(graph: Graph, constants: Mapping[str, torch.Tensor]) -> Non
 
 
 def _fits_int32(tensor: torch.Tensor) -> bool:
-    return symbols.INT32_MIN <= int(tensor.min()) and int(tensor.max()) <= symbols.INT32_MAX
+    return int(tensor.min()) >= symbols.INT32_MIN and int(tensor.max()) <= symbols.INT32_MAX
 
 
 def _describe_files(folder: Path) -> list[File]:
@@ -207,7 +222,9 @@ def _sha256(path: Path) -> str:
 
 def _write_json(path: Path, data: Any, indent: int | None = None) -> None:
     separators = (",", ":") if indent is None else None
-    text = json.dumps(data, indent=indent, separators=separators, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(
+        data, indent=indent, separators=separators, ensure_ascii=False, allow_nan=False
+    )
     path.write_text(text + "\n", encoding="utf-8", newline="")
 
 
@@ -221,7 +238,9 @@ def _check_target(target: Path) -> None:
     except (OSError, ValueError):
         is_bundle = False
     if not is_bundle:
-        raise ExportError(f"{target} exists and is not a bundle", hint="give a new or empty folder to -o")
+        raise ExportError(
+            f"{target} exists and is not a bundle", hint="give a new or empty folder to -o"
+        )
 
 
 def _put_in_place(partial: Path, target: Path) -> None:

@@ -1,10 +1,13 @@
-"""Golden steps: what eager PyTorch answered, stored beside the bundle so that any host can be checked against it.
+"""Golden steps: what eager PyTorch answered, stored beside the bundle so that any host can be
+checked against it.
 
 Input:  steps (named inputs, symbol values) and the outputs that the eager module gave for them.
-Output: `golden/steps.json` (symbols and tolerances) and `golden/steps.safetensors` (the tensors); and back again.
+Output: `golden/steps.json` (symbols and tolerances) and `golden/steps.safetensors` (the tensors);
+and back again.
 Way of the data: written by `bundle`, replayed by `verify`.
 
-    step = GoldenStep(inputs={"tokens": ids}, symbols={"S": 5, "input_pos": 0, "L": 1}, outputs={"logits": want})
+    step = GoldenStep(inputs={"tokens": ids}, symbols={"S": 5, "input_pos": 0, "L": 1},
+    outputs={"logits": want})
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ FOLDER = "golden"
 
 @dataclass(frozen=True)
 class GoldenStep:
-    """One step of a replay; steps follow each other in one session, `reset` first puts the buffers back.
+    """One step of a replay; steps follow each other in one session, `reset` first puts the buffers
+    back.
 
     An element passes if |got - want| <= atol or |got - want| / max(|want|, 1e-6) <= rtol.
     """
@@ -66,7 +70,9 @@ def write_golden(bundle_dir: Path, steps: Sequence[GoldenStep]) -> None:
 
 
 def read_golden(bundle_dir: Path) -> list[GoldenStep]:
-    """Return the golden steps of a bundle; raises `ExportError` if it has none or they cannot be read."""
+    """Return the golden steps of a bundle; raises `ExportError` if it has none or they cannot be
+    read.
+    """
     try:
         rows = json.loads((bundle_dir / FOLDER / "steps.json").read_text(encoding="utf-8"))["steps"]
         tensors = load_file(bundle_dir / FOLDER / "steps.safetensors")
@@ -84,7 +90,8 @@ def read_golden(bundle_dir: Path) -> list[GoldenStep]:
         ]
     except FileNotFoundError as error:
         raise ExportError(
-            f"{bundle_dir} has no golden steps", hint="export it again; `exporter.export` takes golden_steps=..."
+            f"{bundle_dir} has no golden steps",
+            hint="export it again; `exporter.export` takes golden_steps=...",
         ) from error
     except (KeyError, ValueError, TypeError) as error:
         raise ExportError(f"{bundle_dir}/{FOLDER} cannot be read: {error}") from error

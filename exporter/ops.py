@@ -1,11 +1,16 @@
-"""Custom torch operators of the `tabfire` namespace: what a model calls, what capture finds in the graph.
+"""Custom torch operators of the `tabfire` namespace: what a model calls, what capture finds in the
+graph.
 
-Input:  tensors of the model; positions and row counts as `int`, which stay symbolic under `torch.export`.
-Output: tensors. The eager implementations are the reference: they work in the dtype of their input (float64 in,
-float64 out) and refuse on the host what a kernel could not notice. Autograd is not provided.
-Way of the data: `models` call these, `capture` records them, `emit` maps each to the op of the same name.
+Input:  tensors of the model; positions and row counts as `int`, which stay symbolic under
+`torch.export`.
+Output: tensors. The eager implementations are the reference: they work in the dtype of their input
+(float64 in, float64 out) and refuse on the host what a kernel could not notice. Autograd is not
+provided.
+Way of the data: `models` call these, `capture` records them, `emit` maps each to the op of the same
+name.
 
-Letters: B batch, S query tokens, C context, Hq query heads, Hkv KV heads, D head width, E model width, V vocabulary.
+Letters: B batch, S query tokens, C context, Hq query heads, Hkv KV heads, D head width, E model
+width, V vocabulary.
 
     y = linear_q(x, codes, scales, None, "q4gsw", 32, 2048)
     y = linear_q4gsw(x, codes, scales, group=32, in_features=2048)        # the same
@@ -32,7 +37,9 @@ _dense: WeakTensorKeyDictionary | None = None
 
 @contextlib.contextmanager
 def cached_weights() -> Iterator[None]:
-    """Keep weights that `linear_q` has dequantised while inside: eager decoding without doing it per token."""
+    """Keep weights that `linear_q` has dequantised while inside: eager decoding without doing it
+    per token.
+    """
     global _dense
     outer, _dense = _dense, _dense if _dense is not None else WeakTensorKeyDictionary()
     try:
@@ -43,9 +50,17 @@ def cached_weights() -> Iterator[None]:
 
 @custom_op("tabfire::linear_q", mutates_args=())
 def linear_q(
-    x: Tensor, codes: Tensor, scales: Tensor, bias: Tensor | None, scheme: str, group: int, in_features: int
+    x: Tensor,
+    codes: Tensor,
+    scales: Tensor,
+    bias: Tensor | None,
+    scheme: str,
+    group: int,
+    in_features: int,
 ) -> Tensor:
-    """Return `[..., N]`: y[m,n] = bias[n] + sum_k x[m,k] * w[n,k], w dequantised as `schemes` says, x `[..., K]`."""
+    """Return `[..., N]`: y[m,n] = bias[n] + sum_k x[m,k] * w[n,k], w dequantised as `schemes` says,
+    x `[..., K]`.
+    """
     if x.shape[-1] != in_features:
         raise InputError(f"linear_q: x has {x.shape[-1]} columns, the weight {in_features}")
     weight = _dequantized(codes, scales, scheme, group, in_features).to(x.dtype)
@@ -54,14 +69,24 @@ def linear_q(
 
 @linear_q.register_fake
 def _(
-    x: Tensor, codes: Tensor, scales: Tensor, bias: Tensor | None, scheme: str, group: int, in_features: int
+    x: Tensor,
+    codes: Tensor,
+    scales: Tensor,
+    bias: Tensor | None,
+    scheme: str,
+    group: int,
+    in_features: int,
 ) -> Tensor:
     return x.new_empty((*x.shape[:-1], codes.shape[0]))
 
 
 @custom_op("tabfire::embedding_q", mutates_args=())
-def embedding_q(ids: Tensor, codes: Tensor, scales: Tensor, scheme: str, group: int, width: int) -> Tensor:
-    """Return float32 `[..., E]`, the rows `ids` of the dequantised table `[V, E]`; an id outside it is refused."""
+def embedding_q(
+    ids: Tensor, codes: Tensor, scales: Tensor, scheme: str, group: int, width: int
+) -> Tensor:
+    """Return float32 `[..., E]`, the rows `ids` of the dequantised table `[V, E]`; an id outside it
+    is refused.
+    """
     flat = ids.reshape(-1)
     _check_ids(flat, codes.shape[0])
     rows = schemes.dequantize(codes[flat], scales[flat], scheme, group, width)
@@ -74,11 +99,14 @@ def _(ids: Tensor, codes: Tensor, scales: Tensor, scheme: str, group: int, width
 
 
 @custom_op("tabfire::rope", mutates_args=())
-def rope(x: Tensor, inv_freq: Tensor, input_pos: int, interleaved: bool = False, scale: float = 1.0) -> Tensor:
+def rope(
+    x: Tensor, inv_freq: Tensor, input_pos: int, interleaved: bool = False, scale: float = 1.0
+) -> Tensor:
     """Return `x` `[B, S, H, D]` rotated by its position (RoFormer, arXiv:2104.09864).
 
-    The first R = 2 * len(inv_freq) columns turn, the others pass. Row s has angle (input_pos + s) * inv_freq[i]; the
-    pair is (i, i + R/2), or (2i, 2i + 1) when `interleaved`. `scale` is YaRN's magnitude factor on cos and sin.
+    The first R = 2 * len(inv_freq) columns turn, the others pass. Row s has angle (input_pos + s) *
+    inv_freq[i]; the pair is (i, i + R/2), or (2i, 2i + 1) when `interleaved`. `scale` is YaRN's
+    magnitude factor on cos and sin.
     """
     half, rotary = inv_freq.shape[0], 2 * inv_freq.shape[0]
     if rotary > x.shape[-1]:
@@ -97,13 +125,17 @@ def rope(x: Tensor, inv_freq: Tensor, input_pos: int, interleaved: bool = False,
 
 
 @rope.register_fake
-def _(x: Tensor, inv_freq: Tensor, input_pos: int, interleaved: bool = False, scale: float = 1.0) -> Tensor:
+def _(
+    x: Tensor, inv_freq: Tensor, input_pos: int, interleaved: bool = False, scale: float = 1.0
+) -> Tensor:
     return x.new_empty(x.shape)
 
 
 @custom_op("tabfire::update_cache", mutates_args=("cache",))
 def update_cache(value: Tensor, cache: Tensor, input_pos: int) -> None:
-    """Write `value` `[1, S, H, D]` into rows input_pos.. of `cache` `[1, C, H, D]`, in the cache's dtype."""
+    """Write `value` `[1, S, H, D]` into rows input_pos.. of `cache` `[1, C, H, D]`, in the cache's
+    dtype.
+    """
     _check_write(value, cache, input_pos)
     cache[:, input_pos : input_pos + value.shape[1]] = value.to(cache.dtype)
 
@@ -127,7 +159,9 @@ def sdpa_with_kv_cache(
     window: int = 0,
     softcap: float = 0.0,
 ) -> Tensor:
-    """Write k, v `[1, S, Hkv, D]` into the caches `[1, C, Hkv, D]` at input_pos, then return `attend(...)`."""
+    """Write k, v `[1, S, Hkv, D]` into the caches `[1, C, Hkv, D]` at input_pos, then return
+    `attend(...)`.
+    """
     for value, cache in ((k, k_cache), (v, v_cache)):
         _check_write(value, cache, input_pos)
         cache[:, input_pos : input_pos + value.shape[1]] = value.to(cache.dtype)
@@ -177,10 +211,12 @@ def attend(
 ) -> Tensor:
     """Return `[B, S, Hq, D]`: softmax(q k^T * scale) v over the cache's first input_pos + S rows.
 
-    Query s sees key j if j <= input_pos + s (`causal`), j > input_pos + s - window (`window` > 0: that many keys,
-    its own among them) and `mask` allows it: bool (True = seen) or a number added to the score, broadcastable to
-    `[B, Hq, S, >= input_pos + S]`. KV head of query head h is h // (Hq / Hkv). A row that sees nothing is 0, as in
-    `torch.nn.functional.scaled_dot_product_attention`. `softcap` c > 0: score = c tanh(score / c) (Gemma 2).
+    Query s sees key j if j <= input_pos + s (`causal`), j > input_pos + s - window (`window` > 0:
+    that many keys, its own among them) and `mask` allows it: bool (True = seen) or a number added
+    to the score, broadcastable to `[B, Hq, S, >= input_pos + S]`. KV head of query head h is h //
+    (Hq / Hkv). A row that sees nothing is 0, as in
+    `torch.nn.functional.scaled_dot_product_attention`. `softcap` c > 0: score = c tanh(score / c)
+    (Gemma 2).
     """
     batch, rows, heads, width = q.shape
     kv_heads, keys = k_cache.shape[2], input_pos + rows
@@ -200,32 +236,54 @@ def attend(
 
 
 def linear_q4gsw(
-    x: Tensor, codes: Tensor, scales: Tensor, *, group: int, in_features: int, bias: Tensor | None = None
+    x: Tensor,
+    codes: Tensor,
+    scales: Tensor,
+    *,
+    group: int,
+    in_features: int,
+    bias: Tensor | None = None,
 ) -> Tensor:
     """`linear_q` with 4-bit symmetric weights: w = (nibble - 8) * scale."""
     return linear_q(x, codes, scales, bias, "q4gsw", group, in_features)
 
 
 def linear_q4gaw(
-    x: Tensor, codes: Tensor, scales: Tensor, *, group: int, in_features: int, bias: Tensor | None = None
+    x: Tensor,
+    codes: Tensor,
+    scales: Tensor,
+    *,
+    group: int,
+    in_features: int,
+    bias: Tensor | None = None,
 ) -> Tensor:
     """`linear_q` with 4-bit affine weights: w = nibble * scale + min."""
     return linear_q(x, codes, scales, bias, "q4gaw", group, in_features)
 
 
 def linear_q8gsw(
-    x: Tensor, codes: Tensor, scales: Tensor, *, group: int, in_features: int, bias: Tensor | None = None
+    x: Tensor,
+    codes: Tensor,
+    scales: Tensor,
+    *,
+    group: int,
+    in_features: int,
+    bias: Tensor | None = None,
 ) -> Tensor:
     """`linear_q` with 8-bit symmetric weights: w = code * scale."""
     return linear_q(x, codes, scales, bias, "q8gsw", group, in_features)
 
 
-def embedding_q4gsw(ids: Tensor, codes: Tensor, scales: Tensor, *, group: int, width: int) -> Tensor:
+def embedding_q4gsw(
+    ids: Tensor, codes: Tensor, scales: Tensor, *, group: int, width: int
+) -> Tensor:
     """`embedding_q` over a 4-bit symmetric table."""
     return embedding_q(ids, codes, scales, "q4gsw", group, width)
 
 
-def _dequantized(codes: Tensor, scales: Tensor, scheme: str, group: int, in_features: int) -> Tensor:
+def _dequantized(
+    codes: Tensor, scales: Tensor, scheme: str, group: int, in_features: int
+) -> Tensor:
     if _dense is None:
         return schemes.dequantize(codes, scales, scheme, group, in_features)
     if codes not in _dense:
@@ -233,7 +291,9 @@ def _dequantized(codes: Tensor, scales: Tensor, scheme: str, group: int, in_feat
     return _dense[codes]
 
 
-def _masked(scores: Tensor, input_pos: int, mask: Tensor | None, causal: bool, window: int) -> Tensor:
+def _masked(
+    scores: Tensor, input_pos: int, mask: Tensor | None, causal: bool, window: int
+) -> Tensor:
     rows, keys = scores.shape[-2:]
     key = torch.arange(keys)[None, :]
     query = input_pos + torch.arange(rows)[:, None]
@@ -250,7 +310,7 @@ def _masked(scores: Tensor, input_pos: int, mask: Tensor | None, causal: bool, w
 
 
 def _check_ids(ids: Tensor, vocabulary: int) -> None:
-    if ids.numel() and not (0 <= int(ids.min()) and int(ids.max()) < vocabulary):
+    if ids.numel() and (int(ids.min()) < 0 or int(ids.max()) >= vocabulary):
         wrong = [int(i) for i in ids if not 0 <= int(i) < vocabulary][:5]
         raise InputError(f"ids {wrong} are outside the vocabulary of {vocabulary}")
 
@@ -262,7 +322,9 @@ def _check_write(value: Tensor, cache: Tensor, input_pos: int) -> None:
             hint="a session holds one sequence; batch is 1",
         )
     if value.shape[2:] != cache.shape[2:]:
-        raise InputError(f"value {list(value.shape)} and cache {list(cache.shape)} differ in heads or head width")
+        raise InputError(
+            f"value {list(value.shape)} and cache {list(cache.shape)} differ in heads or head width"
+        )
     if input_pos < 0:
         raise InputError(f"input_pos is {input_pos}, expected 0 or more")
     if input_pos + value.shape[1] > cache.shape[1]:

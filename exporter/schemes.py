@@ -1,8 +1,12 @@
-"""The bit layout of quantised weights: integer codes and their scales, packed into the words the kernels read.
+"""The bit layout of quantised weights: integer codes and their scales, packed into the words the
+kernels read.
 
-Input:  integer codes `[N, K]` with a scale (and, affine, a minimum) for every group of `group` codes of a row.
-Output: two constants, `codes` (int32 tensor, the bits of u32 words) and `scales` (float16 or float32); and back again.
-Way of the data: under `ops` and `quantize`; imports neither. docs/FORMAT.md tells the layout in prose.
+Input:  integer codes `[N, K]` with a scale (and, affine, a minimum) for every group of `group`
+codes of a row.
+Output: two constants, `codes` (int32 tensor, the bits of u32 words) and `scales` (float16 or
+float32); and back again.
+Way of the data: under `ops` and `quantize`; imports neither. docs/FORMAT.md tells the layout in
+prose.
 
     codes, scales = pack(torch.tensor([[9] * 32]), torch.tensor([[0.5]]), None, "q4gsw", 32)
     codes.shape, scales.shape                            # (1, 4), (1, 2): scales are padded to an even count
@@ -66,7 +70,9 @@ def padded_width(scheme: str, in_features: int) -> int:
 
 
 def effective_group(scheme: str, group: int, in_features: int) -> int:
-    """Return `group`, or for `group == K` the next whole number of words; raises `ExportError` if illegal."""
+    """Return `group`, or for `group == K` the next whole number of words; raises `ExportError` if
+    illegal.
+    """
     step = scheme_of(scheme).codes_per_word
     if group == in_features:
         return -(-group // step) * step
@@ -90,19 +96,25 @@ def pack(
     group: int,
     name: str = "weight",
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return `(codes, scales)` in the stored layout from codes `[N, K]` and scales, mins `[N, ceil(K / group)]`.
+    """Return `(codes, scales)` in the stored layout from codes `[N, K]` and scales, mins `[N,
+    ceil(K / group)]`.
 
-    Raises `ExportError`, naming `name`, on a NaN or infinite scale, a code out of range or a wrong shape.
+    Raises `ExportError`, naming `name`, on a NaN or infinite scale, a code out of range or a wrong
+    shape.
     """
     _check(codes, scales, mins, scheme, group, name)
     return pack_codes(codes, scheme), pack_scales(scales, mins, scheme, group, codes.shape[1])
 
 
 def pack_codes(codes: torch.Tensor, scheme: str) -> torch.Tensor:
-    """Return words `[N, W]` (int32): 8 nibbles a word, low nibbles first (k = 8j..8j+3), or 4 signed bytes."""
+    """Return words `[N, W]` (int32): 8 nibbles a word, low nibbles first (k = 8j..8j+3), or 4
+    signed bytes.
+    """
     rows, width = codes.shape
     padded = torch.zeros(rows, padded_width(scheme, width), dtype=torch.uint8)
-    padded[:, :width] = codes.to(torch.uint8) if codes.dtype != torch.int8 else codes.view(torch.uint8)
+    padded[:, :width] = (
+        codes.to(torch.uint8) if codes.dtype != torch.int8 else codes.view(torch.uint8)
+    )
     if scheme_of(scheme).bits == 8:
         return padded.view(torch.int32)
     halves = padded.view(rows, -1, 2, 4)
@@ -110,7 +122,9 @@ def pack_codes(codes: torch.Tensor, scheme: str) -> torch.Tensor:
 
 
 def unpack_codes(words: torch.Tensor, scheme: str) -> torch.Tensor:
-    """Return codes `[N, padded K]`: uint8 nibbles for 4 bits, int8 for 8; the inverse of `pack_codes`."""
+    """Return codes `[N, padded K]`: uint8 nibbles for 4 bits, int8 for 8; the inverse of
+    `pack_codes`.
+    """
     if scheme_of(scheme).bits == 8:
         return words.contiguous().view(torch.int8)
     as_bytes = words.contiguous().view(torch.uint8).view(words.shape[0], -1, 1, 4)
@@ -120,7 +134,9 @@ def unpack_codes(words: torch.Tensor, scheme: str) -> torch.Tensor:
 def pack_scales(
     scales: torch.Tensor, mins: torch.Tensor | None, scheme: str, group: int, in_features: int
 ) -> torch.Tensor:
-    """Return `[N, G rounded up to even]` (symmetric) or `[N, G, 2]` (affine: scale, min); padding is 0."""
+    """Return `[N, G rounded up to even]` (symmetric) or `[N, G, 2]` (affine: scale, min); padding
+    is 0.
+    """
     groups = group_count(scheme, group, in_features)
     rows, given = scales.shape
     if mins is None:
@@ -135,7 +151,9 @@ def pack_scales(
 def dequantize(
     codes: torch.Tensor, scales: torch.Tensor, scheme: str, group: int, in_features: int
 ) -> torch.Tensor:
-    """Return the weight, float32 `[N, K]`, from its stored constants; each value is rounded as a kernel does."""
+    """Return the weight, float32 `[N, K]`, from its stored constants; each value is rounded as a
+    kernel does.
+    """
     kind = scheme_of(scheme)
     width = effective_group(scheme, group, in_features)
     numbers = unpack_codes(codes, scheme)[:, :in_features].to(torch.float32)
@@ -153,30 +171,44 @@ def dequantize(
 
 
 def _exact_in_f16(stored: torch.Tensor) -> bool:
-    """True if float16 loses nothing; subnormals count as a loss, since a GPU may flush them to zero."""
+    """True if float16 loses nothing; subnormals count as a loss, since a GPU may flush them to
+    zero.
+    """
     halved = stored.half()
     normal = (stored == 0) | (halved.abs() >= F16_LEAST_NORMAL)
     return bool((normal & (halved.float() == stored)).all())
 
 
 def _check(
-    codes: torch.Tensor, scales: torch.Tensor, mins: torch.Tensor | None, scheme: str, group: int, name: str
+    codes: torch.Tensor,
+    scales: torch.Tensor,
+    mins: torch.Tensor | None,
+    scheme: str,
+    group: int,
+    name: str,
 ) -> None:
     kind = scheme_of(scheme)
     if codes.dim() != 2 or codes.numel() == 0:
-        raise ExportError(f"{name}: codes have shape {list(codes.shape)}, expected [N, K] with N, K > 0")
+        raise ExportError(
+            f"{name}: codes have shape {list(codes.shape)}, expected [N, K] with N, K > 0"
+        )
     width = effective_group(scheme, group, codes.shape[1])
     expected = (codes.shape[0], -(-codes.shape[1] // width))
     if (mins is not None) != kind.affine:
-        raise ExportError(f"{name}: {scheme} takes {'scales and minima' if kind.affine else 'scales only'}")
+        raise ExportError(
+            f"{name}: {scheme} takes {'scales and minima' if kind.affine else 'scales only'}"
+        )
     for label, tensor in (("scales", scales), ("minima", mins)):
         if tensor is None:
             continue
         if tuple(tensor.shape) != expected:
-            raise ExportError(f"{name}: {label} have shape {list(tensor.shape)}, expected {list(expected)}")
+            raise ExportError(
+                f"{name}: {label} have shape {list(tensor.shape)}, expected {list(expected)}"
+            )
         if not bool(torch.isfinite(tensor).all()):
             raise ExportError(
-                f"{name}: {label} hold NaN or infinity", hint="the checkpoint is damaged; one NaN poisons every token"
+                f"{name}: {label} hold NaN or infinity",
+                hint="the checkpoint is damaged; one NaN poisons every token",
             )
     low, high = torch.aminmax(codes)
     if int(low) < kind.least or int(high) > kind.greatest:

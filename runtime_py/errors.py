@@ -1,6 +1,7 @@
 """Every error tabfire raises on purpose, under two roots.
 
-Input:  a `code` (stable, for programs), a message (what was expected, what was found, where), a hint (what to do).
+Input:  a `code` (stable, for programs), a message (what was expected, what was found, where), a
+hint (what to do).
 Output: exceptions that cross to JavaScript as `TabfireError {code, message, hint}`.
 Way of the data: imported by every stage, imports nothing.
 

@@ -1,4 +1,5 @@
-"""Check that a graph means something before any GPU work: definitions, order, shapes, ranges, sizes.
+"""Check that a graph means something before any GPU work: definitions, order, shapes, ranges,
+sizes.
 
 Input:  a `schema.Graph` as read, the operator registry, the sizes of the bundle's files.
 Output: nothing, or a `BadBundleError` / `UnsupportedOpError` that names the faulty place.
@@ -36,7 +37,8 @@ def value_bytes(value: Value, extent: int) -> int:
 
 
 def sample_points(graph: Graph) -> list[dict[str, int]]:
-    """Return symbol assignments at the corners and inside of the ranges, enough to tell shapes apart."""
+    """Return symbol assignments at the corners and inside of the ranges, enough to tell shapes
+    apart."""
     low = {s.name: s.min for s in graph.symbols}
     high = {s.name: s.max for s in graph.symbols}
     inside = {
@@ -58,8 +60,11 @@ def same_shape(graph: Graph, a: Shape, b: Shape) -> bool:
     )
 
 
-def constrained_bounds(graph: Graph, expr: Expr, ranges: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
-    """Return the interval of `expr` over `ranges`, cut by a constraint on the very same expression."""
+def constrained_bounds(
+    graph: Graph, expr: Expr, ranges: Mapping[str, tuple[int, int]]
+) -> tuple[int, int]:
+    """Return the interval of `expr` over `ranges`, cut by a constraint on the very same
+    expression."""
     low, high = symbols.bounds(expr, ranges)
     for constraint in graph.constraints:
         if constraint.expr == expr:
@@ -68,7 +73,8 @@ def constrained_bounds(graph: Graph, expr: Expr, ranges: Mapping[str, tuple[int,
 
 
 def check_step(graph: Graph, values: Mapping[str, int]) -> None:
-    """Raise `InputError` unless a step's symbol values are complete, in range and within constraints."""
+    """Raise `InputError` unless a step's symbol values are complete, in range and within
+    constraints."""
     unknown = sorted(set(values) - set(graph.ranges))
     if unknown:
         raise InputError(f"unknown symbols {unknown}", hint=f"the graph has {sorted(graph.ranges)}")
@@ -107,7 +113,9 @@ def _check_symbols(graph: Graph) -> None:
                 raise BadBundleError(f"specialization names the unknown symbol {name!r}")
             least, most = graph.ranges[name]
             if not least <= low <= high <= most:
-                raise BadBundleError(f"specialization {name} = {low}..{high} leaves {least}..{most}")
+                raise BadBundleError(
+                    f"specialization {name} = {low}..{high} leaves {least}..{most}"
+                )
 
 
 def _check_values(graph: Graph) -> None:
@@ -142,7 +150,9 @@ def _check_constants(graph: Graph, files: Mapping[str, int]) -> None:
             if part.file not in files:
                 raise BadBundleError(f"constant {name!r} lies in the unknown file {part.file!r}")
             if part.offset_bytes % ALIGNMENT_BYTES or part.offset_bytes < 0 or part.size_bytes < 0:
-                raise BadBundleError(f"constant {name!r} starts at {part.offset_bytes}, not aligned")
+                raise BadBundleError(
+                    f"constant {name!r} starts at {part.offset_bytes}, not aligned"
+                )
             if part.offset_bytes + part.size_bytes > files[part.file]:
                 raise BadBundleError(f"constant {name!r} ends past the end of {part.file!r}")
 
@@ -154,19 +164,23 @@ def _check_definitions(graph: Graph) -> None:
         _value(graph, name, what)
         _define(defined, name, what)
     for node in graph.nodes:
-        for name in node.inputs:
-            if name is not None and name not in defined:
-                why = "a cycle" if name in produced else "never defined"
-                raise BadBundleError(f"node {node.name!r} reads {name!r} before it exists: {why}")
+        for read in node.inputs:
+            if read is not None and read not in defined:
+                why = "a cycle" if read in produced else "never defined"
+                raise BadBundleError(f"node {node.name!r} reads {read!r} before it exists: {why}")
         for name in node.mutates:
             if name not in graph.buffers or name not in node.inputs:
-                raise BadBundleError(f"node {node.name!r} writes {name!r}, no buffer among its inputs")
+                raise BadBundleError(
+                    f"node {node.name!r} writes {name!r}, no buffer among its inputs"
+                )
         for name in node.outputs:
             _value(graph, name, f"output of node {node.name!r}")
             _define(defined, name, f"node {node.name!r}")
     for port in graph.outputs:
         if port.value not in defined:
-            raise BadBundleError(f"graph output {port.name!r} is {port.value!r}, which is never defined")
+            raise BadBundleError(
+                f"graph output {port.name!r} is {port.value!r}, which is never defined"
+            )
 
 
 def _roots(graph: Graph) -> Iterator[tuple[str, str]]:
@@ -179,10 +193,14 @@ def _roots(graph: Graph) -> Iterator[tuple[str, str]]:
         if buffer.init is None:
             continue
         if buffer.init not in graph.constants:
-            raise BadBundleError(f"buffer {name!r} starts from {buffer.init!r}, which is no constant")
+            raise BadBundleError(
+                f"buffer {name!r} starts from {buffer.init!r}, which is no constant"
+            )
         a, b = _value(graph, name, "buffer"), _value(graph, buffer.init, "constant")
         if (a.dtype, a.shape) != (b.dtype, b.shape):
-            raise BadBundleError(f"buffer {name!r} and its initial value {buffer.init!r} differ in shape")
+            raise BadBundleError(
+                f"buffer {name!r} and its initial value {buffer.init!r} differ in shape"
+            )
 
 
 def _define(defined: dict[str, str], name: str, by: str) -> None:
@@ -215,12 +233,15 @@ def _check_shapes(graph: Graph, registry: Mapping[str, OpDef]) -> None:
     for node in graph.nodes:
         shapes = registry[node.op].shape(graph, node)
         if len(shapes) != len(node.outputs):
-            raise BadBundleError(f"node {node.name!r} has {len(node.outputs)} outputs, not {len(shapes)}")
+            raise BadBundleError(
+                f"node {node.name!r} has {len(node.outputs)} outputs, not {len(shapes)}"
+            )
         for name, want in zip(node.outputs, shapes, strict=True):
             have = graph.values[name].shape
             if not same_shape(graph, have, want):
                 raise BadBundleError(
-                    f"node {node.name!r} ({_describe(graph, node)}) gives {symbols.show_shape(want)}, "
+                    f"node {node.name!r} ({_describe(graph, node)}) gives "
+                    f"{symbols.show_shape(want)}, "
                     f"but {name!r} is declared {symbols.show_shape(have)}\n      at {node.source}"
                 )
 
@@ -228,3 +249,19 @@ def _check_shapes(graph: Graph, registry: Mapping[str, OpDef]) -> None:
 def _describe(graph: Graph, node: Node) -> str:
     shapes = [symbols.show_shape(graph.values[n].shape) for n in node.inputs if n is not None]
     return f"{node.op} of {', '.join(shapes)}"
+
+
+def index_limits(graph: Graph) -> dict[str, int]:
+    """Return, for each graph input used as row numbers of a table, how many rows the table has."""
+    carried = {port.value: port.value for port in graph.inputs}
+    limits: dict[str, int] = {}
+    for node in graph.nodes:
+        source = carried.get(node.inputs[0] or "") if node.inputs else None
+        if source is None:
+            continue
+        if node.op in ("view", "cast"):
+            carried[node.outputs[0]] = source
+        if node.op in ("embedding", "embedding_q") and node.inputs[1] is not None:
+            rows = symbols.evaluate(graph.values[node.inputs[1]].shape[0], {})
+            limits[source] = min(rows, limits.get(source, rows))
+    return limits

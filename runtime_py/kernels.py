@@ -1,4 +1,5 @@
-"""From a kernel key to WGSL text: reads template headers, checks keys against them, renders with Jinja.
+"""From a kernel key to WGSL text: reads template headers, checks keys against them, renders with
+Jinja.
 
 Input:  `wgsl/<kernel>.wgsl`, a Jinja template that opens with a header comment, and a `KernelKey`.
 Output: WGSL text, the same for the same key on every machine.
@@ -37,7 +38,9 @@ class Header:
     @property
     def binding_names(self) -> tuple[str, ...]:
         """The storage bindings in order, by name."""
-        return tuple(line.split()[1] for line in self.fields["bindings"].splitlines() if line.split())
+        return tuple(
+            line.split()[1] for line in self.fields["bindings"].splitlines() if line.split()
+        )
 
 
 def parse_header(kernel: str, text: str) -> Header:
@@ -69,7 +72,8 @@ def _axis(kernel: str, line: str) -> tuple[str, str]:
 
 
 def is_legal(legal: str, value: Axis) -> bool:
-    """True if `value` is among the spelled values: `bool`, `int`, `float`, `a..b` or a comma list."""
+    """True if `value` is among the spelled values: `bool`, `int`, `float`, `a..b` or a comma
+    list."""
     if legal == "bool":
         return isinstance(value, bool)
     if isinstance(value, bool):

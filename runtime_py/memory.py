@@ -3,7 +3,8 @@
 Input:  tensors with sizes and lifetimes (first and last dispatch index). Output: a slot for each.
 Way of the data: used by `plan`; a slot becomes one GPU buffer in `session`.
 
-A slot of n bytes serves sizes in [n/2, n]: a small tensor never pins a large buffer. Slots outlive a program, so the
+A slot of n bytes serves sizes in [n/2, n]: a small tensor never pins a large buffer. Slots outlive
+a program, so the
 programs of one session (which never run at the same time) share them.
 
     pool = SlotPool()
@@ -62,5 +63,9 @@ class SlotPool:
             if busy_until[slot] < tensor.first and size // 2 <= tensor.size_bytes <= size
         ]
         if not self.reuse:
-            fits = [(size, slot) for size, slot in fits if busy_until[slot] == -1 and size == tensor.size_bytes]
+            fits = [
+                (size, slot)
+                for size, slot in fits
+                if busy_until[slot] == -1 and size == tensor.size_bytes
+            ]
         return min(fits)[1] if fits else None

@@ -1,6 +1,7 @@
 """The options of a session, each with its legal values; nothing lossy is on by default.
 
-Input:  a mapping from the caller (JSON from the page or the command line). Output: a frozen `SessionOptions`.
+Input:  a mapping from the caller (JSON from the page or the command line). Output: a frozen
+`SessionOptions`.
 Way of the data: read once by `session`, then handed to `plan` and the ops' `lower` as plain data.
 
     SessionOptions.parse({"replay": "python"})
@@ -31,12 +32,16 @@ NEEDS_FEATURE: Mapping[tuple[str, object], str] = {("kv_dtype", "f16"): "shader-
 class SessionOptions:
     """How a session runs a bundle.
 
-    replay            "js": a step is replayed by `web/replay.js`; "python": every call is made from Python (same bits)
-    kv_dtype          "auto": as the bundle stores it; "f16" halves the KV cache and needs shader-f16
+    replay            "js": a step is replayed by `web/replay.js`; "python": every call is made from
+    Python (same bits)
+    kv_dtype          "auto": as the bundle stores it; "f16" halves the KV cache and needs
+    shader-f16
     attention         "materialized" forces the plain S x C route, for reference
     scratch_pool      False gives every temporary tensor a buffer of its own (same bits)
-    prefer            options that may fall back, with a line in the report, where the device lacks the feature
-    debug             1 stages and sizes, 2 time per dispatch, 3 rendered WGSL, 4 graph and plan, 5 check every node
+    prefer            options that may fall back, with a line in the report, where the device lacks
+    the feature
+    debug             1 stages and sizes, 2 time per dispatch, 3 rendered WGSL, 4 graph and plan, 5
+    check every node
     """
 
     replay: str = "js"
@@ -56,16 +61,23 @@ class SessionOptions:
         known = [f.name for f in dataclasses.fields(SessionOptions)]
         for name, value in given.items():
             if name not in known:
-                raise OptionError(f"unknown option {name!r}", hint=f"the options are {', '.join(known)}")
-            if name in LEGAL and not any(value == v and type(value) is type(v) for v in LEGAL[name]):
-                raise OptionError(f"option {name} is {value!r}, expected one of {list(LEGAL[name])}")
+                raise OptionError(
+                    f"unknown option {name!r}", hint=f"the options are {', '.join(known)}"
+                )
+            if name in LEGAL and not any(
+                value == v and type(value) is type(v) for v in LEGAL[name]
+            ):
+                raise OptionError(
+                    f"option {name} is {value!r}, expected one of {list(LEGAL[name])}"
+                )
         prefer = given.pop("prefer", ())
         if isinstance(prefer, str) or not set(prefer) <= set(known):
             raise OptionError(f"option prefer is {prefer!r}, expected a list of option names")
         return SessionOptions(prefer=tuple(prefer), **given)
 
     def resolve(self, caps: Caps) -> tuple[SessionOptions, list[str]]:
-        """Return the options this device can serve and the fallbacks taken; fails closed otherwise."""
+        """Return the options this device can serve and the fallbacks taken; fails closed
+        otherwise."""
         changes: dict[str, Any] = {}
         notes = []
         for (name, value), feature in NEEDS_FEATURE.items():
@@ -73,7 +85,8 @@ class SessionOptions:
                 continue
             if name not in self.prefer:
                 raise FeatureMissingError(
-                    f"option {name}={value!r} needs the device feature {feature!r}, which this adapter lacks",
+                    f"option {name}={value!r} needs the device feature {feature!r}, "
+                    "which this adapter lacks",
                     hint=f"drop the option, or add prefer=[{name!r}] to fall back",
                 )
             changes[name] = SessionOptions.__dataclass_fields__[name].default

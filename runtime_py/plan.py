@@ -1,6 +1,8 @@
-"""From a graph to a flat list of dispatches for one range of symbols, and a place in memory for every tensor.
+"""From a graph to a flat list of dispatches for one range of symbols, and a place in memory for
+every tensor.
 
-Input:  a checked graph, the device's caps, the session's options, sub-ranges of the symbols, the session's slots.
+Input:  a checked graph, the device's caps, the session's options, sub-ranges of the symbols, the
+session's slots.
 Output: a `Plan`: pure data, the same in CPython and in Pyodide.
 Way of the data: `graph` -> plan -> `kernels`, `program`.
 
@@ -30,7 +32,8 @@ CACHE_OPS = ("update_cache", "rope_qkv_update", "sdpa_with_kv_cache")
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything a program needs. `places` maps a temporary's name to its slot; `roots` resolves views."""
+    """Everything a program needs. `places` maps a temporary's name to its slot; `roots` resolves
+    views."""
 
     ranges: Mapping[str, Interval]
     dispatches: tuple[Dispatch, ...]
@@ -47,10 +50,14 @@ class Planner:
     """The `Lowering` that ops see, bound to one graph, device and set of ranges."""
 
     def __init__(
-        self, graph: Graph, caps: Caps, options: Mapping[str, object], ranges: Mapping[str, Interval]
+        self,
+        graph: Graph,
+        caps: Caps,
+        options: Mapping[str, object],
+        ranges: Mapping[str, Interval],
     ) -> None:
         self.graph, self.caps, self.options = graph, caps, options
-        self.ranges = {**graph.ranges, **ranges}
+        self.ranges: Mapping[str, Interval] = {**graph.ranges, **ranges}
         self.values: dict[str, Value] = dict(stored_values(graph, options))
         self.roots: dict[str, str] = {}
         self.scratches: list[str] = []
@@ -112,7 +119,8 @@ def make_plan(
     ranges: Mapping[str, Interval],
     pool: SlotPool,
 ) -> Plan:
-    """Return the plan of `graph` for `ranges`; raises `OutOfMemoryError` if a tensor passes a device limit."""
+    """Return the plan of `graph` for `ranges`; raises `OutOfMemoryError` if a tensor passes a
+    device limit."""
     planner = Planner(graph, caps, options, ranges)
     dispatches = planner.dispatches()
     lifetimes = _lifetimes(planner, dispatches)
@@ -123,7 +131,8 @@ def make_plan(
 
 
 def size_bytes(planner: Planner, name: str) -> int:
-    """Return the greatest byte size that value `name` takes in the planner's ranges (at least 4)."""
+    """Return the greatest byte size that value `name` takes in the planner's ranges (at least
+    4)."""
     value = planner.value(name)
     elems = 1
     for dim in value.shape:
@@ -145,13 +154,16 @@ def _lifetimes(planner: Planner, dispatches: list[Dispatch]) -> list[Lifetime]:
         name = planner.roots.get(port.value, port.value)
         if name not in persistent:
             spans.setdefault(name, [0, 0])[1] = len(dispatches)
-    limit = min(planner.caps.limit("maxStorageBufferBindingSize"), planner.caps.limit("maxBufferSize"))
+    limit = min(
+        planner.caps.limit("maxStorageBufferBindingSize"), planner.caps.limit("maxBufferSize")
+    )
     result = []
     for name, (first, last) in spans.items():
         size = size_bytes(planner, name)
         if size > limit:
             raise OutOfMemoryError(
-                f"tensor {name!r} {symbols.show_shape(planner.value(name).shape)} needs {size} bytes, "
+                f"tensor {name!r} {symbols.show_shape(planner.value(name).shape)} "
+                f"needs {size} bytes, "
                 f"this device binds at most {limit}",
                 hint="run fewer tokens at once, or export with a smaller --max-prefill",
             )
@@ -160,11 +172,14 @@ def _lifetimes(planner: Planner, dispatches: list[Dispatch]) -> list[Lifetime]:
 
 
 def _check_hazards(plan: Plan) -> None:
-    """A buffer bound both read and read_write in one dispatch is an error in WebGPU, whatever the ranges."""
+    """A buffer bound both read and read_write in one dispatch is an error in WebGPU, whatever the
+    ranges."""
     for dispatch in plan.dispatches:
         use: dict[Any, str] = {}
         for binding in dispatch.bindings:
             name = plan.root(binding.value)
             place = plan.places.get(name, name)
             if use.setdefault(place, binding.access) != binding.access:
-                raise InternalError(f"{dispatch.node}: {name} is bound read and read_write in {dispatch.key}")
+                raise InternalError(
+                    f"{dispatch.node}: {name} is bound read and read_write in {dispatch.key}"
+                )

@@ -1,8 +1,11 @@
 """The one contract between exporter and runtime: what `graph.json` and `manifest.json` hold.
 
-Input:  parsed JSON. Output: frozen dataclasses, and JSON again (`to_json`). docs/FORMAT.md tells it in prose.
-Way of the data: written by `exporter.bundle`, read by `runtime_py.bundle`; both import this file and nothing else of
-each other. This module checks the *form* (types, names, versions); `runtime_py.graph` checks the *meaning*.
+Input:  parsed JSON. Output: frozen dataclasses, and JSON again (`to_json`). docs/FORMAT.md tells it
+in prose.
+Way of the data: written by `exporter.bundle`, read by `runtime_py.bundle`; both import this file
+and nothing else of
+each other. This module checks the *form* (types, names, versions); `runtime_py.graph` checks the
+*meaning*.
 
     graph = Graph.from_json(json.loads(text))
     graph.values["x"].shape            # (1, "S", 576)
@@ -10,12 +13,13 @@ each other. This module checks the *form* (types, names, versions); `runtime_py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from runtime_py import symbols
 from runtime_py.errors import BadBundleError
+from runtime_py.json_reader import JsonReader
 from runtime_py.symbols import Expr, Shape
 
 FORMAT_NAME = "tabfire"
@@ -24,7 +28,7 @@ ALIGNMENT_BYTES = 256
 MAX_SHARD_BYTES = 64 * 1024 * 1024
 DTYPE_BYTES = {"f32": 4, "f16": 2, "i32": 4, "u32": 4}
 
-Attr: TypeAlias = "bool | int | float | str | None | Expr | tuple[Any, ...]"
+Attr: TypeAlias = "bool | int | float | str | Expr | SymbolAttr | tuple[Any, ...] | None"
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,8 @@ class Constraint:
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor of the graph: dtype (a key of `DTYPE_BYTES`) and symbolic shape; stored row-major."""
+    """A tensor of the graph: dtype (a key of `DTYPE_BYTES`) and symbolic shape; stored
+    row-major."""
 
     name: str
     dtype: str
@@ -134,19 +139,22 @@ class Graph:
 
     @staticmethod
     def from_json(data: object) -> Graph:
-        """Return the graph in parsed JSON `data`; raises `BadBundleError` naming the faulty place."""
-        top = _Reader("graph.json", data)
+        """Return the graph in parsed JSON `data`; raises `BadBundleError` naming the faulty
+        place."""
+        top = JsonReader("graph.json", data)
         return Graph(
-            symbols=tuple(Symbol(s.name(), s.int("min"), s.int("max")) for s in top.items("symbols")),
+            symbols=tuple(
+                Symbol(s.name(), s.integer("min"), s.integer("max")) for s in top.items("symbols")
+            ),
             constraints=tuple(
-                Constraint(c.expr("expr"), c.int("max")) for c in top.items("constraints")
+                Constraint(c.expr("expr"), c.integer("max")) for c in top.items("constraints")
             ),
             values=_by_name(top, "values", _read_value),
             constants=_by_name(top, "constants", _read_constant),
             buffers=_by_name(top, "buffers", _read_buffer),
             nodes=tuple(_read_node(n) for n in top.items("nodes")),
-            inputs=tuple(Port(p.name(), p.str("value")) for p in top.items("inputs")),
-            outputs=tuple(Port(p.name(), p.str("value")) for p in top.items("outputs")),
+            inputs=tuple(Port(p.name(), p.text("value")) for p in top.items("inputs")),
+            outputs=tuple(Port(p.name(), p.text("value")) for p in top.items("outputs")),
             specializations=tuple(_read_specialization(s) for s in top.items("specializations")),
         )
 
@@ -154,13 +162,16 @@ class Graph:
         """Return JSON data that `from_json` reads back to an equal graph."""
         return {
             "symbols": [{"name": s.name, "min": s.min, "max": s.max} for s in self.symbols],
-            "constraints": [{"expr": symbols.to_json(c.expr), "max": c.max} for c in self.constraints],
+            "constraints": [
+                {"expr": symbols.to_json(c.expr), "max": c.max} for c in self.constraints
+            ],
             "values": [
                 {"name": v.name, "dtype": v.dtype, "shape": [symbols.to_json(d) for d in v.shape]}
                 for v in self.values.values()
             ],
             "constants": [
-                {"value": c.value, "parts": [vars(p) for p in c.parts]} for c in self.constants.values()
+                {"value": c.value, "parts": [vars(p) for p in c.parts]}
+                for c in self.constants.values()
             ],
             "buffers": [{"value": b.value, "init": b.init} for b in self.buffers.values()],
             "nodes": [_node_to_json(node) for node in self.nodes],
@@ -195,7 +206,7 @@ class Manifest:
     @staticmethod
     def from_json(data: object) -> Manifest:
         """Return the manifest in `data`; raises `BadBundleError` on another format or version."""
-        top = _Reader("manifest.json", data)
+        top = JsonReader("manifest.json", data)
         if top.data.get("format") != FORMAT_NAME:
             raise BadBundleError(
                 f"manifest.json: format is {top.data.get('format')!r}, expected {FORMAT_NAME!r}",
@@ -203,16 +214,19 @@ class Manifest:
             )
         if top.data.get("version") != FORMAT_VERSION:
             raise BadBundleError(
-                f"bundle format version {top.data.get('version')!r}, this runtime reads {FORMAT_VERSION}",
+                f"bundle format version {top.data.get('version')!r}, "
+                f"this runtime reads {FORMAT_VERSION}",
                 hint="export the model again with this version of tabfire",
             )
-        files = (File(f.path(), f.int("size_bytes"), f.str("sha256")) for f in top.items("files"))
+        files = (
+            File(f.path(), f.integer("size_bytes"), f.text("sha256")) for f in top.items("files")
+        )
         return Manifest(
             model=top.mapping("model"),
             files={f.path: f for f in files},
             text=top.mapping("text"),
             generation=top.mapping("generation"),
-            features=tuple(str(f) for f in top.list("features")),
+            features=tuple(str(f) for f in top.array("features")),
             exporter=top.mapping("exporter"),
         )
 
@@ -255,7 +269,9 @@ def expr_attr(node: Node, name: str, default: Expr | None = None) -> Expr:
         return value.name
     if isinstance(value, symbols.Op) or (isinstance(value, int) and not isinstance(value, bool)):
         return value
-    raise BadBundleError(f"{node.name}: attribute {name!r} of {node.op} is {value!r}, expected an expression")
+    raise BadBundleError(
+        f"{node.name}: attribute {name!r} of {node.op} is {value!r}, expected an expression"
+    )
 
 
 def as_attr(expr: Expr) -> Attr:
@@ -266,7 +282,9 @@ def as_attr(expr: Expr) -> Attr:
 def _read_attr(data: object, where: str) -> Attr:
     if isinstance(data, dict):
         if set(data) != {"expr"}:
-            raise BadBundleError(f"{where}: an attribute object must be {{'expr': ...}}, found {data!r}")
+            raise BadBundleError(
+                f"{where}: an attribute object must be {{'expr': ...}}, found {data!r}"
+            )
         return as_attr(symbols.parse(data["expr"]))
     if isinstance(data, list):
         return tuple(_read_attr(item, where) for item in data)
@@ -287,57 +305,7 @@ def _node_to_json(node: Node) -> dict[str, Any]:
     }
 
 
-class _Reader:
-    """Typed access to one JSON object; every complaint names the place."""
-
-    def __init__(self, where: str, data: object) -> None:
-        if not isinstance(data, dict):
-            raise BadBundleError(f"{where}: expected an object, found {type(data).__name__}")
-        self.where, self.data = where, data
-
-    def _get(self, key: str, kinds: type | tuple[type, ...]) -> Any:
-        value = self.data.get(key)
-        if not isinstance(value, kinds) or isinstance(value, bool):
-            raise BadBundleError(f"{self.where}: {key!r} is {value!r}")
-        return value
-
-    def str(self, key: str) -> str:
-        return str(self._get(key, str))
-
-    def name(self) -> str:
-        return self.str("name")
-
-    def path(self) -> str:
-        path = self.str("path")
-        if path.startswith("/") or "\\" in path or ".." in path.split("/") or ":" in path:
-            raise BadBundleError(f"{self.where}: {path!r} leads out of the bundle")
-        return path
-
-    def int(self, key: str) -> int:
-        return int(self._get(key, int))
-
-    def list(self, key: str) -> list[Any]:
-        return list(self._get(key, list)) if key in self.data else []
-
-    def names(self, key: str, optional: bool = False) -> tuple[Any, ...]:
-        items = self.list(key)
-        for item in items:
-            if not isinstance(item, str) and not (optional and item is None):
-                raise BadBundleError(f"{self.where}: {key!r} holds {item!r}, expected value names")
-        return tuple(items)
-
-    def mapping(self, key: str) -> dict[str, Any]:
-        return dict(self._get(key, dict)) if key in self.data else {}
-
-    def expr(self, key: str) -> Expr:
-        return symbols.parse(self.data.get(key))
-
-    def items(self, key: str) -> Iterator[_Reader]:
-        for index, item in enumerate(self.list(key)):
-            yield _Reader(f"{self.where}: {key}[{index}]", item)
-
-
-def _by_name(top: _Reader, key: str, read: Any) -> dict[str, Any]:
+def _by_name(top: JsonReader, key: str, read: Any) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for item in top.items(key):
         name, value = read(item)
@@ -347,34 +315,35 @@ def _by_name(top: _Reader, key: str, read: Any) -> dict[str, Any]:
     return result
 
 
-def _read_value(r: _Reader) -> tuple[str, Value]:
-    dtype = r.str("dtype")
+def _read_value(r: JsonReader) -> tuple[str, Value]:
+    dtype = r.text("dtype")
     if dtype not in DTYPE_BYTES:
         raise BadBundleError(f"{r.where}: dtype {dtype!r}, expected one of {sorted(DTYPE_BYTES)}")
-    shape = tuple(symbols.parse(dim) for dim in r.list("shape"))
+    shape = tuple(symbols.parse(dim) for dim in r.array("shape"))
     return r.name(), Value(r.name(), dtype, shape)
 
 
-def _read_constant(r: _Reader) -> tuple[str, Constant]:
+def _read_constant(r: JsonReader) -> tuple[str, Constant]:
     parts = tuple(
-        Part(p.str("file"), p.int("offset_bytes"), p.int("size_bytes")) for p in r.items("parts")
+        Part(p.text("file"), p.integer("offset_bytes"), p.integer("size_bytes"))
+        for p in r.items("parts")
     )
-    return r.str("value"), Constant(r.str("value"), parts)
+    return r.text("value"), Constant(r.text("value"), parts)
 
 
-def _read_buffer(r: _Reader) -> tuple[str, Buffer]:
+def _read_buffer(r: JsonReader) -> tuple[str, Buffer]:
     init = r.data.get("init")
     if init is not None and not isinstance(init, str):
         raise BadBundleError(f"{r.where}: init is {init!r}, expected a constant's name or null")
-    return r.str("value"), Buffer(r.str("value"), init)
+    return r.text("value"), Buffer(r.text("value"), init)
 
 
-def _read_node(r: _Reader) -> Node:
+def _read_node(r: JsonReader) -> Node:
     attrs = {k: _read_attr(v, f"{r.where}.{k}") for k, v in r.mapping("attrs").items()}
-    source = _Reader(f"{r.where}.source", r.data.get("source", {})).data
+    source = JsonReader(f"{r.where}.source", r.data.get("source", {})).data
     return Node(
         name=r.name(),
-        op=r.str("op"),
+        op=r.text("op"),
         inputs=r.names("inputs", optional=True),
         outputs=r.names("outputs"),
         attrs=attrs,
@@ -388,10 +357,12 @@ def _read_node(r: _Reader) -> Node:
     )
 
 
-def _read_specialization(r: _Reader) -> dict[str, tuple[int, int]]:
+def _read_specialization(r: JsonReader) -> dict[str, tuple[int, int]]:
     result = {}
     for name, span in r.data.items():
-        if not (isinstance(span, list) and len(span) == 2 and all(isinstance(x, int) for x in span)):
+        if not (
+            isinstance(span, list) and len(span) == 2 and all(isinstance(x, int) for x in span)
+        ):
             raise BadBundleError(f"{r.where}: {name!r} is {span!r}, expected [min, max]")
         result[str(name)] = (span[0], span[1])
     return result

@@ -4,7 +4,8 @@ Input:  JSON (`2048`, `"S"`, `["+", "S", "input_pos"]`) and symbol values or ran
 Output: frozen expressions, their value for one step, their interval over a range of steps.
 Way of the data: under `schema`; imports only `errors`. Nothing is ever `eval`-ed.
 
-Integer division floors, as Python's does, and a zero divisor is an error on the host, never a number.
+Integer division floors, as Python's does, and a zero divisor is an error on the host, never a
+number.
 
     total = parse(["+", "S", "input_pos"])
     evaluate(total, {"S": 4, "input_pos": 12})               # 16
@@ -72,7 +73,8 @@ def names(expr: Expr) -> frozenset[str]:
 
 
 def evaluate(expr: Expr, values: Mapping[str, int]) -> int:
-    """Return the value of `expr`; raises `InputError` on a missing symbol, a zero divisor or past int32."""
+    """Return the value of `expr`; raises `InputError` on a missing symbol, a zero divisor or past
+    int32."""
     if isinstance(expr, int):
         return expr
     if isinstance(expr, str):
@@ -86,7 +88,8 @@ def evaluate(expr: Expr, values: Mapping[str, int]) -> int:
 
 
 def bounds(expr: Expr, ranges: Mapping[str, Interval]) -> Interval:
-    """Return `(least, greatest)` of `expr` over the box `ranges` (exact for +, - and *, safe for //)."""
+    """Return `(least, greatest)` of `expr` over the box `ranges` (exact for +, - and *, safe for
+    //)."""
     if isinstance(expr, int):
         return expr, expr
     if isinstance(expr, str):

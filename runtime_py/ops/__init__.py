@@ -1,7 +1,8 @@
 """The operator registry: every operator that the exporter may emit and the runtime can run.
 
 Input:  the rows of the family modules beside this file. Output: `registry`, name -> `OpDef`.
-Way of the data: read by `exporter.emit` (checks) and by `runtime_py.graph` and `plan` (shapes, lowering).
+Way of the data: read by `exporter.emit` (checks) and by `runtime_py.graph` and `plan` (shapes,
+lowering).
 """
 
 from __future__ import annotations

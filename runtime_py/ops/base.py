@@ -1,8 +1,11 @@
 """What an operator is: one row of the registry, and what its lowering hands to the planner.
 
-Input:  a node of the graph, the device's capabilities, the session's options, the ranges of a program.
-Output: `Dispatch` records, pure data: which kernel key, which bindings, which parameters, which grid.
-Way of the data: `graph` -> ops -> `plan`. Read by the exporter too (`check`), so nothing here knows a device.
+Input:  a node of the graph, the device's capabilities, the session's options, the ranges of a
+program.
+Output: `Dispatch` records, pure data: which kernel key, which bindings, which parameters, which
+grid.
+Way of the data: `graph` -> ops -> `plan`. Read by the exporter too (`check`), so nothing here knows
+a device.
 """
 
 from __future__ import annotations
@@ -35,7 +38,8 @@ def key(kernel: str, **axes: Axis) -> KernelKey:
 
 @dataclass(frozen=True)
 class Binding:
-    """A storage buffer of a dispatch: a value (or scratch) name, how it is used, an optional window in bytes."""
+    """A storage buffer of a dispatch: a value (or scratch) name, how it is used, an optional window
+    in bytes."""
 
     value: str
     access: str = "read"  # "read" or "read_write"
@@ -54,7 +58,8 @@ class Param:
 
 @dataclass(frozen=True)
 class Dispatch:
-    """One call of a kernel. Bindings are @binding(0..n-1) in order; `Params`, if any, is @binding(n)."""
+    """One call of a kernel. Bindings are @binding(0..n-1) in order; `Params`, if any, is
+    @binding(n)."""
 
     key: KernelKey
     bindings: tuple[Binding, ...]
@@ -144,8 +149,10 @@ Lower: TypeAlias = Callable[[Lowering, Node], "list[Dispatch]"]
 class OpDef:
     """A row of the registry.
 
-    `check` returns why a node cannot run (a sentence for a person), or None. `shape` returns the shapes that the
-    outputs must have. `lower` returns the dispatches, in order; `alias` marks an op whose output is its first
+    `check` returns why a node cannot run (a sentence for a person), or None. `shape` returns the
+    shapes that the
+    outputs must have. `lower` returns the dispatches, in order; `alias` marks an op whose output is
+    its first
     input's bytes under another shape, which needs none.
     """
 

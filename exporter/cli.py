@@ -1,0 +1,195 @@
+"""The exporter's command line.
+
+    python -m exporter llama MODEL -o DIR [--max-context 2048] [--max-prefill 512] [--kv-dtype f32]
+    python -m exporter verify DIR [--host chromium|node]
+
+Input:  arguments. Output: a bundle, or the worst error of every golden step.
+Exit codes: 0 done; 1 a golden step missed; 2 an error, told as `error: ...` with a hint.
+Way of the data: checkpoint -> `models` -> `exporter.export` -> bundle; bundle -> `verify`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from exporter.models.checkpoint import Checkpoint
+from exporter.schemes import SCHEMES
+from runtime_py.errors import OptionError, UserError
+
+KV_DTYPES = {"f32": torch.float32, "f16": torch.float16}
+GOLDEN_TEXT = "The capital of France is Paris. Water boils at 100 degrees, and 7 times 6 is 42."
+# Tokens of each golden step, and how many of its rows are compared: a prompt, decoding, more of the
+# prompt, all rows.
+GOLDEN_STEPS = ((5, 1), (1, 1), (1, 1), (7, 1), (3, 3))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    arguments = _parser().parse_args(argv)
+    try:
+        code: int = arguments.command(arguments)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return code
+
+
+def export_llama(arguments: argparse.Namespace) -> int:
+    """`python -m exporter llama`: a checkpoint becomes a bundle."""
+    from exporter.models import load_checkpoint
+    from exporter.stamp import is_current, make_stamp
+
+    model_path, out_dir = Path(arguments.model), Path(arguments.out_dir)
+    if not model_path.exists():
+        raise OptionError(
+            f"{model_path} does not exist", hint="MODEL is a .gguf file or a checkpoint folder"
+        )
+    options = {
+        name: getattr(arguments, name)
+        for name in ("max_context", "max_prefill", "kv_dtype", "quantize", "group")
+    }
+    stamp = make_stamp(model_path, options)
+    if arguments.if_stale and is_current(out_dir, stamp):
+        print(f"{out_dir} is up to date")
+        return 0
+    started = time.monotonic()
+    checkpoint = load_checkpoint(
+        model_path,
+        max_context=arguments.max_context,
+        kv_dtype=KV_DTYPES[arguments.kv_dtype],
+        quantize=arguments.quantize,
+        group=arguments.group,
+    )
+    write_llama(checkpoint, out_dir, max_prefill=arguments.max_prefill, stamp=stamp)
+    print(f"{out_dir}: {checkpoint.name}, exported in {time.monotonic() - started:.1f} s")
+    return 0
+
+
+def write_llama(
+    checkpoint: Checkpoint, out_dir: Path, *, max_prefill: int, stamp: str = ""
+) -> None:
+    """Export `checkpoint` to a bundle for prompts of up to `max_prefill` tokens a step."""
+    import exporter
+
+    context = checkpoint.model.config.max_context
+    rows = min(max_prefill, context)
+    exporter.export(
+        checkpoint.model,
+        {
+            "tokens": torch.zeros(1, min(3, rows), dtype=torch.int64),
+            "input_pos": 0,
+            "num_logits": 1,
+        },
+        out_dir,
+        symbols={
+            "S": exporter.Sym(1, rows, at=("tokens", 1)),
+            "input_pos": exporter.Sym(0, context - 1, at="input_pos"),
+            "L": exporter.Sym(1, rows, at="num_logits"),
+        },
+        constraints=[(["+", "S", "input_pos"], context), (["-", "L", "S"], 0)],
+        golden_steps=golden_steps(checkpoint, rows),
+        output_names=["logits"],
+        specializations=_specializations(rows),
+        text_files=checkpoint.text_files(),
+        text=checkpoint.text(),
+        model_card=checkpoint.model_card(),
+        generation=checkpoint.generation,
+        exporter_info={"stamp": stamp, "torch": torch.__version__},
+    )
+
+
+def golden_steps(checkpoint: Checkpoint, max_prefill: int) -> list[dict[str, Any]]:
+    """Return the steps to store: a few pieces of `GOLDEN_TEXT`, as far as the context and a step
+    hold them.
+    """
+    ids = _golden_ids(checkpoint)
+    steps, position = [], 0
+    for index, (count, logits) in enumerate(GOLDEN_STEPS):
+        count = min(count, max_prefill)
+        if position + count > checkpoint.model.config.max_context:
+            break
+        tokens = [ids[i % len(ids)] for i in range(position, position + count)]
+        steps.append(
+            {
+                "name": f"{index + 1}: {count} token{'s' if count > 1 else ''}",
+                "inputs": {"tokens": torch.tensor([tokens])},
+                "symbols": {"S": count, "input_pos": position, "L": min(logits, count)},
+                "reset": index == 0,
+            }
+        )
+        position += count
+    return steps
+
+
+def run_verify(arguments: argparse.Namespace) -> int:
+    """`python -m exporter verify`: 0 if every golden step passes, 1 on a miss."""
+    from exporter.verify import verify
+
+    missed = 0
+    for verdict in verify(Path(arguments.bundle_dir), host=arguments.host):
+        print(verdict, flush=True)
+        missed += not verdict.passed
+    print(f"{missed} missed" if missed else "all golden steps pass")
+    return 1 if missed else 0
+
+
+def _golden_ids(checkpoint: Checkpoint) -> list[int]:
+    from tokenizers import Tokenizer
+
+    ids = Tokenizer.from_str(checkpoint.tokenizer).encode(GOLDEN_TEXT, add_special_tokens=False).ids
+    vocabulary = checkpoint.model.config.vocabulary
+    return [i for i in ids if i < vocabulary] or [0]
+
+
+def _specializations(max_prefill: int) -> list[dict[str, tuple[int, int]]]:
+    """Return the plans made at load: decoding, and a prompt of which only the last token's logits
+    are wanted.
+    """
+    decode = {"S": (1, 1), "L": (1, 1)}
+    return [decode, {"S": (2, max_prefill), "L": (1, 1)}] if max_prefill > 1 else [decode]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m exporter", description="Make and check tabfire bundles."
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    llama = commands.add_parser("llama", help="export a model of the Llama family")
+    llama.set_defaults(command=export_llama)
+    llama.add_argument(
+        "model", metavar="MODEL", help="a .gguf file or a Hugging Face checkpoint folder"
+    )
+    llama.add_argument(
+        "-o", dest="out_dir", metavar="DIR", required=True, help="the bundle's folder"
+    )
+    llama.add_argument(
+        "--max-context", type=_positive, default=2048, help="tokens of the KV cache (2048)"
+    )
+    llama.add_argument(
+        "--max-prefill", type=_positive, default=512, help="most tokens of one step (512)"
+    )
+    llama.add_argument(
+        "--kv-dtype", choices=tuple(KV_DTYPES), default="f32", help="of the KV cache (f32)"
+    )
+    llama.add_argument("--quantize", choices=tuple(SCHEMES), help="quantise a float checkpoint")
+    llama.add_argument("--group", type=_positive, default=32, help="codes that share a scale (32)")
+    llama.add_argument("--if-stale", action="store_true", help="do nothing if DIR is up to date")
+    check = commands.add_parser("verify", help="replay a bundle's golden steps in a real host")
+    check.set_defaults(command=run_verify)
+    check.add_argument("bundle_dir", metavar="DIR")
+    check.add_argument("--host", choices=("chromium", "node"), default="chromium")
+    return parser
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is below 1")
+    return value

@@ -1,0 +1,102 @@
+"""The local HTTP server: the web page, the runtime as a zip, bundles, and channels to workers.
+
+Input:  requests on 127.0.0.1.
+Output: `/` = web/ (with its node_modules), `/tabfire.zip` = `archive`, `/models/` = a folder of bundles with an
+        `index.json` made on the spot, `/bundles/<n>/` = folders mounted by a host, `/channel/<key>/` = `channel`.
+Way of the data: disk -> server -> the browser. `serve.py` runs one; every host has one of its own.
+
+    with Server(models=pathlib.Path("models")) as server:
+        print(server.origin)      # http://127.0.0.1:43211
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import threading
+from http.server import ThreadingHTTPServer
+from typing import Any, Self
+
+from exporter.hosts.archive import ROOT
+from exporter.hosts.channel import Channel
+from exporter.hosts.handler import Handler
+from runtime_py.errors import HostError
+
+WEB = ROOT / "web"
+
+
+class Server(ThreadingHTTPServer):
+    """Serves until `stop()`. `gzip` packs JSON for clients that take it; `port` 0 picks a free one."""
+
+    daemon_threads = True
+    block_on_close = False
+    # A reused address would let two servers share a port without either noticing (Windows).
+    allow_reuse_address = pathlib.os.name == "posix"
+
+    def __init__(
+        self,
+        port: int = 0,
+        *,
+        models: pathlib.Path | None = None,
+        web: pathlib.Path = WEB,
+        gzip: bool = False,
+    ) -> None:
+        self.web, self.models, self.gzip = web, models, gzip
+        self.channels: dict[str, Channel] = {}
+        self.bundles: list[pathlib.Path] = []
+        try:
+            super().__init__(("127.0.0.1", port), Handler)
+        except OSError as error:
+            raise HostError(
+                f"cannot serve on port {port}: {error.strerror or error}",
+                hint=f"stop the program that uses it, or choose another: --port {port + 1}",
+            ) from error
+        self._thread = threading.Thread(target=self.serve_forever, args=(0.1,), daemon=True)
+
+    @property
+    def origin(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def start(self) -> Self:
+        """Serve in a thread of its own."""
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """Stop serving and free the port."""
+        if self._thread.is_alive():
+            self.shutdown()
+        self.server_close()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def mount(self, folder: pathlib.Path) -> str:
+        """Return the URL under which `folder` is served, ending in a slash."""
+        folder = folder.resolve()
+        if folder not in self.bundles:
+            self.bundles.append(folder)
+        return f"{self.origin}/bundles/{self.bundles.index(folder)}/"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing: a browser that hangs up in the middle of a file is no event."""
+
+    def index(self) -> dict[str, Any]:
+        """Return what `/models/index.json` says: every bundle in the models folder, by folder name."""
+        found = sorted(self.models.glob("*/manifest.json")) if self.models else []
+        return {"models": [entry for path in found if (entry := _describe(path))]}
+
+
+def _describe(path: pathlib.Path) -> dict[str, Any] | None:
+    """Return a picker's entry for a bundle, or None if its manifest cannot be read."""
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        size_bytes = sum(int(file["size_bytes"]) for file in manifest["files"])
+        name = str(manifest.get("model", {}).get("name") or path.parent.name)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    folder = path.parent.name
+    return {"id": folder, "name": name, "url": f"/models/{folder}/", "size_bytes": size_bytes}

@@ -1,0 +1,297 @@
+"""The GPU, as Python drives it: the only file that imports `js`.
+
+Input:  `navigator.gpu` of whatever host runs Pyodide: a Chrome page or worker, headless Chromium,
+Node with Dawn.
+Output: buffers, pipelines, bind groups, typed errors. Every creation runs inside an error scope.
+Way of the data: `session` and `program` stand on it. Whoever creates a JS proxy here destroys it; a
+step makes none.
+
+    device = await Device.request("high-performance")
+    buffer = device.buffer("weights", 1024, STORAGE)
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+import js
+import tabfire_replay
+import tabfire_weights
+from pyodide.ffi import JsException, JsProxy, create_proxy, to_js
+
+from runtime_py.errors import (
+    BadBundleError,
+    DeviceLostError,
+    IntegrityError,
+    InternalError,
+    OutOfMemoryError,
+    ShaderError,
+    TabfireError,
+    WebGPUMissingError,
+)
+from runtime_py.ops.base import DEFAULT_LIMITS, Caps
+
+COPY_SRC, COPY_DST, MAP_READ, UNIFORM_BIT, STORAGE_BIT, QUERY_RESOLVE = 4, 8, 1, 64, 128, 512
+STORAGE = STORAGE_BIT | COPY_SRC | COPY_DST
+UNIFORM = UNIFORM_BIT | COPY_DST
+STAGING = MAP_READ | COPY_DST
+COMPUTE_STAGE = 4
+WANTED_FEATURES = (
+    "shader-f16",
+    "subgroups",
+    "timestamp-query",
+    "chromium-experimental-subgroup-matrix",
+)
+LINUX_HINT = (
+    "use Chrome 113 or later; on Linux start it with "
+    "--enable-unsafe-webgpu --enable-features=Vulkan"
+)
+
+
+class Device:
+    """A GPU device with its capabilities. `calls` counts the calls into JS that steps made."""
+
+    def __init__(self, adapter: Any, handle: Any, caps: Caps) -> None:
+        self.adapter, self.handle, self.caps = adapter, handle, caps
+        self.queue = handle.queue
+        self.calls = 0
+        self.lost = ""
+        self._layouts: dict[tuple[tuple[str, ...], bool], tuple[Any, Any]] = {}
+        self._on_lost = create_proxy(self._remember_loss)
+        handle.lost.then(self._on_lost)
+
+    @staticmethod
+    async def request(power_preference: str) -> Device:
+        """Return a new device on a new adapter; raises `WebGPUMissingError` where there is none."""
+        gpu = getattr(js.navigator, "gpu", None) if hasattr(js, "navigator") else None
+        if gpu is None:
+            raise WebGPUMissingError("this host has no navigator.gpu", hint=LINUX_HINT)
+        adapter = await gpu.requestAdapter(_object(powerPreference=power_preference))
+        if adapter is None:
+            raise WebGPUMissingError("WebGPU is there, but it offers no adapter", hint=LINUX_HINT)
+        features = [name for name in WANTED_FEATURES if adapter.features.has(name)]
+        limits = {name: int(getattr(adapter.limits, name)) for name in DEFAULT_LIMITS}
+        required = {name: value for name, value in limits.items() if not name.startswith("min")}
+        handle = await adapter.requestDevice(
+            _object(requiredFeatures=features, requiredLimits=required)
+        )
+        return Device(adapter, handle, _caps(adapter, features, limits))
+
+    def describe(self) -> dict[str, Any]:
+        """Return the adapter's description and features as plain data."""
+        caps = self.caps
+        return {
+            "vendor": caps.vendor,
+            "architecture": caps.architecture,
+            "description": caps.description,
+            "features": sorted(caps.features),
+            "subgroup_sizes": [caps.subgroup_min, caps.subgroup_max],
+            "limits": dict(caps.limits),
+        }
+
+    def check_alive(self) -> None:
+        """Raise `DeviceLostError` if the device is gone."""
+        if self.lost:
+            raise DeviceLostError(
+                f"the GPU device was lost: {self.lost}", hint="load the model again"
+            )
+
+    @contextlib.asynccontextmanager
+    async def scope(self, what: str) -> AsyncIterator[None]:
+        """Run the body in error scopes; raises a typed error if the device complained about
+        `what`."""
+        kinds = ("validation", "out-of-memory", "internal")
+        for kind in kinds:
+            self.handle.pushErrorScope(kind)
+        try:
+            yield
+        finally:
+            found = [(kind, await self.handle.popErrorScope()) for kind in reversed(kinds)]
+        for kind, error in found:
+            if error is not None:
+                message = f"{what}: {error.message}"
+                raise (
+                    OutOfMemoryError(message) if kind == "out-of-memory" else InternalError(message)
+                )
+
+    def buffer(self, label: str, size_bytes: int, usage: int) -> Any:
+        """Return a new GPU buffer of at least `size_bytes`, owned by the caller."""
+        size = max(16, (size_bytes + 3) // 4 * 4)
+        return self.handle.createBuffer(_object(label=label, size=size, usage=usage))
+
+    def layouts(self, accesses: Sequence[str], has_params: bool) -> tuple[Any, Any]:
+        """Return `(bind group layout, pipeline layout)` for storage `accesses` and a last
+        uniform."""
+        signature = (tuple(accesses), has_params)
+        if signature not in self._layouts:
+            kinds = ["read-only-storage" if a == "read" else "storage" for a in accesses]
+            kinds += ["uniform"] if has_params else []
+            entries = [
+                {"binding": i, "visibility": COMPUTE_STAGE, "buffer": {"type": kind}}
+                for i, kind in enumerate(kinds)
+            ]
+            group = self.handle.createBindGroupLayout(_object(entries=entries))
+            pipeline = self.handle.createPipelineLayout(_object(bindGroupLayouts=[group]))
+            self._layouts[signature] = (group, pipeline)
+        return self._layouts[signature]
+
+    async def pipeline(self, label: str, wgsl: str, layout: Any) -> Any:
+        """Return the compiled pipeline; raises `ShaderError` with the compiler's words and the
+        source."""
+        module = self.handle.createShaderModule(_object(label=label, code=wgsl))
+        try:
+            return await self.handle.createComputePipelineAsync(
+                _object(
+                    label=label, layout=layout, compute={"module": module, "entryPoint": "main"}
+                )
+            )
+        except JsException as error:
+            raise await _shader_error(label, wgsl, module, error) from error
+
+    def group(self, layout: Any, resources: Sequence[tuple[Any, int, int | None]]) -> Any:
+        """Return a bind group over `(buffer, offset_bytes, size_bytes or None)` in binding
+        order."""
+        entries = []
+        for i, (buffer, offset, size) in enumerate(resources):
+            resource: dict[str, Any] = {"buffer": buffer, "offset": offset}
+            if size is not None:
+                resource["size"] = size
+            entries.append({"binding": i, "resource": resource})
+        return self.handle.createBindGroup(_object(layout=layout, entries=entries))
+
+    def program(self, spec: dict[str, Any]) -> Any:
+        """Return a `Program` of web/replay.js."""
+        return tabfire_replay.Program.new(self.handle, _object(**spec))
+
+    def write(self, buffer: Any, data: Any) -> None:
+        """Write `data` (Python bytes, or a JS typed array that stays outside the Python heap)."""
+        if isinstance(data, JsProxy):
+            self.queue.writeBuffer(buffer, 0, data)
+            return
+        padded = bytes(data) + bytes(-len(data) % 4)
+        self.queue.writeBuffer(buffer, 0, to_js(memoryview(padded)))
+
+    async def read(self, buffer: Any, size_bytes: int) -> bytes:
+        """Return the first `size_bytes` of a buffer, after all work submitted so far."""
+        size = (size_bytes + 3) // 4 * 4
+        staging = self.buffer("read", size, STAGING)
+        encoder = self.handle.createCommandEncoder()
+        encoder.copyBufferToBuffer(buffer, 0, staging, 0, size)
+        self.queue.submit(to_js([encoder.finish()]))
+        try:
+            await self.guard(staging.mapAsync(MAP_READ))
+            data = js.Uint8Array.new(staging.getMappedRange(0, size)).to_bytes()
+        finally:
+            staging.destroy()
+        return bytes(data[:size_bytes])
+
+    def fill(self, pairs: Sequence[tuple[Any, Any | None]]) -> None:
+        """Set every buffer to its initial content: a copy of another buffer, or zeros."""
+        encoder = self.handle.createCommandEncoder()
+        for buffer, source in pairs:
+            if source is None:
+                encoder.clearBuffer(buffer)
+            else:
+                encoder.copyBufferToBuffer(source, 0, buffer, 0, min(buffer.size, source.size))
+        self.queue.submit(to_js([encoder.finish()]))
+
+    async def guard(self, promise: Any) -> Any:
+        """Await a promise of the device; a rejection becomes a typed error."""
+        try:
+            return await promise
+        except JsException as error:
+            self.check_alive()
+            raise typed(error) from error
+
+    async def stream(
+        self, files: list[dict[str, Any]], progress: Callable[[int, int], None] | None
+    ) -> None:
+        """Stream shards from `fetch` into buffers; see web/weights.js for the form of `files`."""
+        tell = create_proxy(progress) if progress else None
+        try:
+            await tabfire_weights.streamWeights(self.handle, _convert(files), tell)
+        except JsException as error:
+            raise typed(error) from error
+        finally:
+            if tell is not None:
+                tell.destroy()
+
+    def destroy(self) -> None:
+        """Give the device back; its buffers go with it."""
+        self.handle.destroy()
+
+    def _remember_loss(self, info: Any) -> None:
+        self.lost = str(info.message or info.reason or "unknown reason")
+        self._on_lost.destroy()
+
+
+def bundle_reader(url: str) -> Callable[[str], Any]:
+    """Return a coroutine function that fetches a file of the bundle at `url` into Python bytes."""
+    base = url.rstrip("/")
+
+    async def read(path: str) -> bytes:
+        try:
+            response = await js.fetch(f"{base}/{path}")
+        except JsException as error:
+            raise BadBundleError(f"cannot fetch {base}/{path}: {error}") from error
+        if not response.ok:
+            raise BadBundleError(
+                f"{base}/{path}: HTTP status {response.status}",
+                hint="the folder must be a bundle made by `python -m exporter`",
+            )
+        return bytes((await response.arrayBuffer()).to_bytes())
+
+    return read
+
+
+def is_js(data: Any) -> bool:
+    """True if `data` is a JS object (a typed array handed in from outside)."""
+    return isinstance(data, JsProxy)
+
+
+def now_ms() -> float:
+    """Return the host's monotonic clock in milliseconds."""
+    return float(js.performance.now())
+
+
+def typed(error: Any) -> TabfireError:
+    """Return a JS exception as a typed error; web/*.js spell theirs `code|message`."""
+    text = str(getattr(error, "message", error))
+    code, bar, message = text.partition("|")
+    if bar and code == "integrity":
+        return IntegrityError(message, hint="download or export the bundle again")
+    if bar and code == "bad_bundle":
+        return BadBundleError(message)
+    return InternalError(f"{getattr(error, 'name', 'JS error')}: {text}")
+
+
+async def _shader_error(label: str, wgsl: str, module: Any, error: Any) -> ShaderError:
+    info = await module.getCompilationInfo()
+    lines = [f"{m.lineNum}:{m.linePos} {m.type}: {m.message}" for m in info.messages]
+    numbered = "\n".join(f"{i:4} {line}" for i, line in enumerate(wgsl.splitlines(), 1))
+    said = "\n".join(lines) or str(getattr(error, "message", error))
+    return ShaderError(f"kernel {label} does not compile:\n{said}\n{numbered}")
+
+
+def _caps(adapter: Any, features: list[str], limits: dict[str, int]) -> Caps:
+    info = adapter.info
+    return Caps(
+        features=frozenset(features),
+        limits=limits,
+        subgroup_min=int(getattr(info, "subgroupMinSize", 0) or 0),
+        subgroup_max=int(getattr(info, "subgroupMaxSize", 0) or 0),
+        vendor=str(info.vendor),
+        architecture=str(info.architecture),
+        description=str(info.description),
+        subgroup_matrix="chromium-experimental-subgroup-matrix" in features,
+    )
+
+
+def _object(**fields: Any) -> Any:
+    return _convert(fields)
+
+
+def _convert(data: Any) -> Any:
+    return to_js(data, dict_converter=js.Object.fromEntries, create_pyproxies=False)

@@ -1,0 +1,62 @@
+"""What a session runs and why, as plain data for people, tests and the page.
+
+Input:  a `Session`. Output: a JSON-ready dict.
+Way of the data: read from `session` and its programs; changes nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from runtime_py import symbols
+from runtime_py.graph import value_bytes
+
+if TYPE_CHECKING:
+    from runtime_py.program import Program
+    from runtime_py.session import Session
+
+
+def session_report(session: Session) -> dict[str, Any]:
+    """Return adapter, options, fallbacks, programs, memory in bytes and timings in milliseconds."""
+    return {
+        "model": dict(session.bundle.manifest.model),
+        "adapter": session.device.describe(),
+        "options": dataclasses.asdict(session.options),
+        "fallbacks": list(session.fallbacks),
+        "programs": [program_report(p) for p in session.programs],
+        "pipelines": len(session.pipelines),
+        "memory": _memory(session),
+        "timings": dict(session.timings),
+        "js_calls": session.device.calls,
+    }
+
+
+def program_report(program: Program) -> dict[str, Any]:
+    """Return one program's symbol ranges and its dispatches in order."""
+    return {
+        "ranges": {name: list(span) for name, span in program.plan.ranges.items()},
+        "dispatches": [
+            {
+                "node": d.node,
+                "kernel": d.key.kernel,
+                "key": str(d.key),
+                "grid": [symbols.show(dim) for dim in d.grid],
+                "reason": d.reason,
+            }
+            for d in program.plan.dispatches
+        ],
+    }
+
+
+def _memory(session: Session) -> dict[str, int]:
+    def total(names: Any) -> int:
+        values = (session.values[name] for name in names)
+        return sum(value_bytes(v, symbols.evaluate(symbols.product(v.shape), {})) for v in values)
+
+    return {
+        "weights_bytes": total(session.graph.constants),
+        "state_bytes": total(session.graph.buffers),
+        "scratch_bytes": session.pool.total_bytes,
+        "scratch_plain_bytes": session.pool.plain_bytes,
+    }

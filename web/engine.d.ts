@@ -1,0 +1,133 @@
+/**
+ * tabfire's API in a page: load a bundle, chat with it, free it.
+ *
+ *     import { Engine } from "./engine.js";
+ *
+ *     const engine = await Engine.load("models/smollm2/", { onProgress: console.log });
+ *     for await (const piece of engine.chat([{ role: "user", content: "Hello" }])) {
+ *       document.body.append(piece.text);
+ *     }
+ *     engine.close();
+ *
+ * Python, the weights and the GPU live in a dedicated worker that `load` starts and `close` ends. Serve the files of
+ * web/ (with web/node_modules and tabfire.zip) from the page's own origin; a Content-Security-Policy needs
+ * `script-src 'self' 'wasm-unsafe-eval'` and `worker-src 'self'`, nothing more.
+ */
+
+/** Every error that tabfire raises on purpose. */
+export class TabfireError extends Error {
+  constructor(fields: { code: string; message: string; hint?: string; detail?: string });
+  /** Stable name for programs: "webgpu_missing", "bad_bundle", "integrity", "context_full", "aborted", ... */
+  readonly code: string;
+  /** What to do about it; may be empty. */
+  readonly hint: string;
+  /** A Python traceback, for reports; usually empty. */
+  readonly detail: string;
+}
+
+/**
+ * How far loading is. Stages: "python" (Pyodide starts), "runtime" (tabfire is unpacked), "weights" (`done` and
+ * `total` in bytes), "compile" (in pipelines). "weights" and "compile" run side by side.
+ */
+export interface Progress {
+  stage: string;
+  done: number;
+  total: number;
+}
+
+export interface LoadOptions {
+  /** Options of the session, such as `{ replay: "python" }`; an unknown one is an error. */
+  options?: Record<string, unknown>;
+  onProgress?: (progress: Progress) => void;
+  /** Aborting ends the worker; `load` rejects with code "aborted" and nothing is left behind. */
+  signal?: AbortSignal;
+  /** Where worker.js lies, if not beside engine.js. */
+  worker?: string | URL;
+}
+
+export interface Message {
+  role: string;
+  content: string;
+}
+
+export interface GenerateOptions {
+  max_tokens?: number;
+  /** 0: the most likely token, always. */
+  temperature?: number;
+  top_k?: number;
+  top_p?: number;
+  min_p?: number;
+  repetition_penalty?: number;
+  /** The same seed, prompt and options give the same text. */
+  seed?: number;
+  stop?: string[];
+  /** Aborting stops the generation as `engine.abort()` does. */
+  signal?: AbortSignal;
+}
+
+/** What a generation came to. */
+export interface Summary {
+  prompt_ids: number[];
+  ids: number[];
+  text: string;
+  /** "stop": an end token or stop string; "length": max_tokens or the context; "aborted". */
+  finish_reason: string;
+  timings: Record<string, number>;
+}
+
+/** Some more text. The last piece of a generation carries its summary. */
+export interface Piece {
+  text: string;
+  ids: number[];
+  summary: Summary | null;
+}
+
+export interface Logits {
+  /** `[positions, vocabulary]` */
+  shape: number[];
+  data: Float32Array;
+}
+
+export interface ModelEntry {
+  id: string;
+  name: string;
+  /** What `Engine.load` takes. */
+  url: string;
+  size_bytes: number;
+}
+
+/** A loaded language model. One generation runs at a time; a second one waits for the first. */
+export class Engine {
+  /** Return an engine for the bundle at `url`; rejects with `TabfireError`, and then frees all it had made. */
+  static load(url: string | URL, options?: LoadOptions): Promise<Engine>;
+
+  /** Python's, Pyodide's and the adapter's description, and how long the parts of loading took. */
+  readonly info: Record<string, any>;
+
+  /** Answer a conversation. Leaving the loop early stops the generation. */
+  chat(messages: Message[], options?: GenerateOptions): AsyncGenerator<Piece, void, void>;
+
+  /** Continue a text, or token ids, without a chat template. */
+  generate(prompt: string | number[], options?: GenerateOptions): AsyncGenerator<Piece, void, void>;
+
+  /** Return the logits after each of `ids`, the first of them at `inputPos`; for checks and debugging. */
+  logits(ids: number[], inputPos?: number): Promise<Logits>;
+
+  /** Return what runs and why: adapter, options, programs (node, kernel, key, reason), memory, timings. */
+  report(): Promise<Record<string, any>>;
+
+  /** Return the worker's numbers: `heap_bytes` is the size of Python's memory. */
+  stats(): Promise<Record<string, any>>;
+
+  /** Stop the running generation after the token it is at; harmless when none runs. */
+  abort(): void;
+
+  /** End the worker and free the GPU memory; a running generation rejects with code "aborted". */
+  close(): void;
+}
+
+/** Return why this browser cannot run tabfire, or null if it can. */
+export function checkWebGPU(): Promise<TabfireError | null>;
+
+/** Return the models that the server offers in `models/index.json`. */
+export function listModels(url?: string | URL): Promise<ModelEntry[]>;

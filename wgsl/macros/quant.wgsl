@@ -1,0 +1,102 @@
+{#-
+Reading of stored weights. A chunk is what one load brings: a word of 8 (q4) or 4 (q8) codes, or 4 floats (f32).
+
+Codes are taken out of a word by masks alone: `word & 0xF00` as a float is 256 times the second code, exactly, and the
+factor (a power of two, so exact again) is multiplied once into x or into the scale. Shifts cost six times a mask on a
+CPU adapter. A value is code * scale.x + scale.y in every scheme.
+
+Uses the axes: scheme, group, k, scale_type, tail.
+-#}
+{% set q4 = scheme in ("q4gsw", "q4gaw") %}
+{% set quantised = scheme != "f32" %}
+{% set chunk = 8 if q4 else 4 %}
+{% set affine = scheme in ("q4gaw", "q8gaw") %}
+{% set offset = scheme != "q8gsw" and quantised %}
+{% set chunks = (k + chunk - 1) // chunk %}
+{% set words = 4 * ((k + 4 * chunk - 1) // (4 * chunk)) %}
+{% set group_chunks = (group + chunk - 1) // chunk if quantised else chunks %}
+{% set stored_groups = (words + group_chunks - 1) // group_chunks %}
+{% set scale_stride = stored_groups if affine else (stored_groups + 1) // 2 * 2 %}
+
+{% macro constants() %}
+const K = {{ k }}u;
+const CHUNKS = {{ chunks }}u;
+{% if quantised %}
+const ROW_WORDS = {{ words }}u;
+const GROUP_CHUNKS = {{ group_chunks }}u;
+const GROUPS = {{ (chunks + group_chunks - 1) // group_chunks }}u;
+{% endif %}
+{% if q4 %}
+// What a masked code has to be multiplied by: 16^-position.
+const LOW_UNIT = vec4<f32>(0x1p0f, 0x1p-8f, 0x1p-16f, 0x1p-24f);
+const HIGH_UNIT = vec4<f32>(0x1p-4f, 0x1p-12f, 0x1p-20f, 0x1p-28f);
+{% endif %}
+{% endmacro %}
+
+{# low(word), high(word): the codes of a chunk as floats, each times a power of two. #}
+{% macro decode() %}
+{% if q4 %}
+fn low(word: u32) -> vec4<f32> {
+  return vec4<f32>(vec4<u32>(word) & vec4<u32>(0xFu, 0xF00u, 0xF0000u, 0xF000000u));
+}
+
+fn high(word: u32) -> vec4<f32> {
+  return vec4<f32>(vec4<u32>(word) & vec4<u32>(0xF0u, 0xF000u, 0xF00000u, 0xF0000000u));
+}
+{% elif quantised %}
+// Each signed byte moved to the top of its own word: 2^24 times the code.
+fn low(word: u32) -> vec4<f32> {
+  let bytes = vec4<u32>(word) * vec4<u32>(0x1000000u, 0x10000u, 0x100u, 1u);
+  return vec4<f32>(bitcast<vec4<i32>>(bytes & vec4<u32>(0xFF000000u)));
+}
+{% else %}
+fn low(chunk: vec4<f32>) -> vec4<f32> {
+  return chunk;
+}
+{% endif %}
+{% endmacro %}
+
+{# fetch(row, c): chunk c of a row of the weight. #}
+{% macro fetch() %}
+{% if quantised %}
+fn fetch(row: u32, c: u32) -> u32 {
+  return codes[row * ROW_WORDS + c];
+}
+{% else %}
+fn fetch(row: u32, c: u32) -> vec4<f32> {
+  let i = row * K + 4u * c;
+{% if tail %}
+  let last = row * K + K - 1u;
+  return vec4<f32>(weight[i], weight[min(i + 1u, last)], weight[min(i + 2u, last)],
+                   weight[min(i + 3u, last)]);
+{% else %}
+  return vec4<f32>(weight[i], weight[i + 1u], weight[i + 2u], weight[i + 3u]);
+{% endif %}
+}
+{% endif %}
+{% endmacro %}
+
+{# scale_at(row, g): (scale, offset) of group g; an 8-bit scale also undoes the 2^24 of low(). #}
+{% macro scale_at() %}
+{% if quantised %}
+fn scale_at(row: u32, g: u32) -> vec2<f32> {
+{% if affine %}
+{% if scale_type == "f16" %}
+  let s = unpack2x16float(scales[row * {{ scale_stride }}u + g]);
+{% else %}
+  let i = 2u * (row * {{ scale_stride }}u + g);
+  let s = vec2<f32>(scales[i], scales[i + 1u]);
+{% endif %}
+  return {{ "s" if q4 else "s * vec2<f32>(0x1p-24f, 1.0)" }};
+{% else %}
+{% if scale_type == "f16" %}
+  let pair = unpack2x16float(scales[row * {{ scale_stride // 2 }}u + g / 2u]);
+  let s = select(pair.x, pair.y, (g & 1u) == 1u);
+{% else %}
+  let s = scales[row * {{ scale_stride }}u + g];
+{% endif %}
+  return {{ "vec2<f32>(s, -8.0 * s)" if q4 else "vec2<f32>(s * 0x1p-24f, 0.0)" }};
+{% endif %}
+}
+{% endif %}
+{% endmacro %}
