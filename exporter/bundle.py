@@ -177,15 +177,9 @@ def _write_constants(
 
 
 def _bytes_of(tensor: torch.Tensor, value: Value) -> memoryview:
-    """Return the little-endian bytes of `tensor` as `value` stores them (no copy where none is
-    needed).
-    """
+    """Return the little-endian bytes of `tensor` as `value` stores them, copied only if needed."""
     stored = tensor.detach().cpu().to(STORED_DTYPES[value.dtype][tensor.dtype]).contiguous()
-    return (
-        memoryview(stored.reshape(-1).view(torch.uint8).numpy())
-        if stored.numel()
-        else memoryview(b"")
-    )
+    return stored.reshape(-1).view(torch.uint8).numpy().data if stored.numel() else memoryview(b"")
 
 
 def _check_constants(graph: Graph, constants: Mapping[str, torch.Tensor]) -> None:
@@ -198,7 +192,8 @@ def _check_constants(graph: Graph, constants: Mapping[str, torch.Tensor]) -> Non
             raise ExportError(f"constant {name!r} is {tensor.dtype}, its value is {value.dtype}")
         if tuple(tensor.shape) != value.shape:
             raise ExportError(
-                f"constant {name!r} has shape {list(tensor.shape)}, its value {symbols.show_shape(value.shape)}"
+                f"constant {name!r} has shape {list(tensor.shape)}, "
+                f"its value {symbols.show_shape(value.shape)}"
             )
         if tensor.dtype == torch.int64 and tensor.numel() and not _fits_int32(tensor):
             raise ExportError(f"constant {name!r} holds integers beyond int32")

@@ -20,7 +20,6 @@ width, V vocabulary.
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Iterator
 
 import torch
@@ -30,6 +29,7 @@ from torch.library import custom_op
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from exporter import schemes
+from exporter.reference import attend, rotate
 from runtime_py.errors import ContextFullError, InputError
 
 _dense: WeakTensorKeyDictionary | None = None
@@ -108,20 +108,7 @@ def rope(
     inv_freq[i]; the pair is (i, i + R/2), or (2i, 2i + 1) when `interleaved`. `scale` is YaRN's
     magnitude factor on cos and sin.
     """
-    half, rotary = inv_freq.shape[0], 2 * inv_freq.shape[0]
-    if rotary > x.shape[-1]:
-        raise InputError(f"rope: {half} frequencies turn {rotary} columns, x has {x.shape[-1]}")
-    position = torch.arange(input_pos, input_pos + x.shape[1], dtype=torch.float32)
-    angle = (position[:, None] * inv_freq.float())[None, :, None, :]
-    cos, sin = (angle.cos() * scale).to(x.dtype), (angle.sin() * scale).to(x.dtype)
-    turning = x[..., :rotary]
-    if interleaved:
-        a, b = turning[..., 0::2], turning[..., 1::2]
-        turned = torch.stack((a * cos - b * sin, b * cos + a * sin), dim=-1).flatten(-2)
-    else:
-        a, b = turning[..., :half], turning[..., half:]
-        turned = torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
-    return torch.cat((turned, x[..., rotary:]), dim=-1)
+    return rotate(x, inv_freq, input_pos, interleaved, scale)
 
 
 @rope.register_fake
@@ -198,43 +185,6 @@ def _(x: Tensor, rows: int) -> Tensor:
     return x.new_empty((x.shape[0], rows, x.shape[2]))
 
 
-def attend(
-    q: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    input_pos: int,
-    mask: Tensor | None = None,
-    scale: float | None = None,
-    causal: bool = True,
-    window: int = 0,
-    softcap: float = 0.0,
-) -> Tensor:
-    """Return `[B, S, Hq, D]`: softmax(q k^T * scale) v over the cache's first input_pos + S rows.
-
-    Query s sees key j if j <= input_pos + s (`causal`), j > input_pos + s - window (`window` > 0:
-    that many keys, its own among them) and `mask` allows it: bool (True = seen) or a number added
-    to the score, broadcastable to `[B, Hq, S, >= input_pos + S]`. KV head of query head h is h //
-    (Hq / Hkv). A row that sees nothing is 0, as in
-    `torch.nn.functional.scaled_dot_product_attention`. `softcap` c > 0: score = c tanh(score / c)
-    (Gemma 2).
-    """
-    batch, rows, heads, width = q.shape
-    kv_heads, keys = k_cache.shape[2], input_pos + rows
-    if heads % kv_heads:
-        raise InputError(f"{heads} query heads cannot share {kv_heads} KV heads evenly")
-    grouped = q.reshape(batch, rows, kv_heads, heads // kv_heads, width)
-    k, v = k_cache[:, :keys].to(q.dtype), v_cache[:, :keys].to(q.dtype)
-    scores = torch.einsum("bsngd,bcnd->bngsc", grouped, k).reshape(batch, heads, rows, keys)
-    scores = scores * (scale if scale is not None else 1.0 / math.sqrt(width))
-    if softcap > 0:
-        scores = softcap * torch.tanh(scores / softcap)
-    scores = _masked(scores, input_pos, mask, causal, window)
-    blind = scores.amax(-1, keepdim=True) == -math.inf
-    weights = torch.softmax(scores, -1).masked_fill(blind, 0.0)
-    weights = weights.reshape(batch, kv_heads, heads // kv_heads, rows, keys)
-    return torch.einsum("bngsc,bcnd->bsngd", weights, v).reshape(batch, rows, heads, width)
-
-
 def linear_q4gsw(
     x: Tensor,
     codes: Tensor,
@@ -245,7 +195,8 @@ def linear_q4gsw(
     bias: Tensor | None = None,
 ) -> Tensor:
     """`linear_q` with 4-bit symmetric weights: w = (nibble - 8) * scale."""
-    return linear_q(x, codes, scales, bias, "q4gsw", group, in_features)
+    y: Tensor = linear_q(x, codes, scales, bias, "q4gsw", group, in_features)
+    return y
 
 
 def linear_q4gaw(
@@ -258,7 +209,8 @@ def linear_q4gaw(
     bias: Tensor | None = None,
 ) -> Tensor:
     """`linear_q` with 4-bit affine weights: w = nibble * scale + min."""
-    return linear_q(x, codes, scales, bias, "q4gaw", group, in_features)
+    y: Tensor = linear_q(x, codes, scales, bias, "q4gaw", group, in_features)
+    return y
 
 
 def linear_q8gsw(
@@ -271,14 +223,16 @@ def linear_q8gsw(
     bias: Tensor | None = None,
 ) -> Tensor:
     """`linear_q` with 8-bit symmetric weights: w = code * scale."""
-    return linear_q(x, codes, scales, bias, "q8gsw", group, in_features)
+    y: Tensor = linear_q(x, codes, scales, bias, "q8gsw", group, in_features)
+    return y
 
 
 def embedding_q4gsw(
     ids: Tensor, codes: Tensor, scales: Tensor, *, group: int, width: int
 ) -> Tensor:
     """`embedding_q` over a 4-bit symmetric table."""
-    return embedding_q(ids, codes, scales, "q4gsw", group, width)
+    y: Tensor = embedding_q(ids, codes, scales, "q4gsw", group, width)
+    return y
 
 
 def _dequantized(
@@ -286,27 +240,11 @@ def _dequantized(
 ) -> Tensor:
     if _dense is None:
         return schemes.dequantize(codes, scales, scheme, group, in_features)
-    if codes not in _dense:
-        _dense[codes] = schemes.dequantize(codes, scales, scheme, group, in_features)
-    return _dense[codes]
-
-
-def _masked(
-    scores: Tensor, input_pos: int, mask: Tensor | None, causal: bool, window: int
-) -> Tensor:
-    rows, keys = scores.shape[-2:]
-    key = torch.arange(keys)[None, :]
-    query = input_pos + torch.arange(rows)[:, None]
-    hidden = (key > query) if causal else torch.zeros(rows, keys, dtype=torch.bool)
-    if window > 0:
-        hidden = hidden | (key <= query - window)
-    if mask is not None:
-        mask = mask[..., :keys]
-        if mask.dtype != torch.bool:
-            scores = scores + mask.to(scores.dtype)
-        else:
-            hidden = hidden | ~mask
-    return scores.masked_fill(hidden, -math.inf)
+    known: Tensor | None = _dense.get(codes)  # type: ignore[no-untyped-call]
+    if known is None:
+        known = schemes.dequantize(codes, scales, scheme, group, in_features)
+        _dense[codes] = known
+    return known
 
 
 def _check_ids(ids: Tensor, vocabulary: int) -> None:
@@ -318,7 +256,8 @@ def _check_ids(ids: Tensor, vocabulary: int) -> None:
 def _check_write(value: Tensor, cache: Tensor, input_pos: int) -> None:
     if value.dim() != 4 or cache.dim() != 4 or value.shape[0] != 1 or cache.shape[0] != 1:
         raise InputError(
-            f"value {list(value.shape)}, cache {list(cache.shape)}: expected [1, S, H, D] and [1, C, H, D]",
+            f"value {list(value.shape)} and cache {list(cache.shape)}: expected [1, S, H, D] and "
+            "[1, C, H, D]",
             hint="a session holds one sequence; batch is 1",
         )
     if value.shape[2:] != cache.shape[2:]:
@@ -329,6 +268,6 @@ def _check_write(value: Tensor, cache: Tensor, input_pos: int) -> None:
         raise InputError(f"input_pos is {input_pos}, expected 0 or more")
     if input_pos + value.shape[1] > cache.shape[1]:
         raise ContextFullError(
-            f"rows {input_pos} to {input_pos + value.shape[1] - 1} do not fit a cache of {cache.shape[1]}",
+            f"{value.shape[1]} rows at {input_pos} do not fit a cache of {cache.shape[1]}",
             hint="start a new sequence at input_pos 0, or export with a larger --max-context",
         )

@@ -53,7 +53,7 @@ def quantize(
         codes = _rounded(groups - mins[..., None], scales).clamp_(0, 2**kind.bits - 1) + kind.least
         stored: Tensor | None = mins - kind.least * scales
     else:
-        scales = _flushed(groups.abs().amax(-1) / kind_peak(scheme), scale_dtype)
+        scales = _flushed(groups.abs().amax(-1) / peak_code(scheme), scale_dtype)
         codes = _rounded(groups, scales).clamp_(
             kind.least - kind.offset, kind.greatest - kind.offset
         )
@@ -62,9 +62,9 @@ def quantize(
     return flat.to(torch.uint8 if kind.least == 0 else torch.int8), scales, stored
 
 
-def kind_peak(scheme: str) -> int:
-    """Return the code that the largest magnitude of a symmetric group gets: 7 of 4 bits, 127 of 8."""
-    return 2 ** (scheme_of(scheme).bits - 1) - 1
+def peak_code(scheme: str) -> int:
+    """Return the code of a symmetric group's largest magnitude: 7 of 4 bits, 127 of 8."""
+    return (1 << (scheme_of(scheme).bits - 1)) - 1
 
 
 class QuantLinear(nn.Module):
@@ -124,9 +124,10 @@ class QuantLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return `[..., N]` for x `[..., K]`."""
-        return ops.linear_q(
+        y: Tensor = ops.linear_q(
             x, self.codes, self.scales, self.bias, self.scheme, self.group, self.in_features
         )
+        return y
 
     def dense(self) -> Tensor:
         """Return the weight, float32 `[N, K]`."""
@@ -175,11 +176,17 @@ class QuantEmbedding(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         """Return `[..., E]` for ids `[...]`."""
-        return ops.embedding_q(ids, self.codes, self.scales, self.scheme, self.group, self.width)
+        y: Tensor = ops.embedding_q(
+            ids, self.codes, self.scales, self.scheme, self.group, self.width
+        )
+        return y
 
     def project(self, x: Tensor) -> Tensor:
         """Return `[..., V]`, x `[..., E]` times the table: the same constants, no copy."""
-        return ops.linear_q(x, self.codes, self.scales, None, self.scheme, self.group, self.width)
+        y: Tensor = ops.linear_q(
+            x, self.codes, self.scales, None, self.scheme, self.group, self.width
+        )
+        return y
 
     def dense(self) -> Tensor:
         """Return the table, float32 `[V, E]`."""
@@ -190,7 +197,7 @@ class QuantEmbedding(nn.Module):
 
 
 def _in_groups(weight: Tensor, group: int) -> Tensor:
-    """Return `[N, G, group]`; a partial last group repeats its last column, which moves no extreme."""
+    """Return `[N, G, group]`; a partial last group repeats its last column: no extreme moves."""
     missing = -weight.shape[1] % group
     if missing:
         weight = torch.cat((weight, weight[:, -1:].expand(-1, missing)), dim=1)

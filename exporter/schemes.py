@@ -9,8 +9,8 @@ Way of the data: under `ops` and `quantize`; imports neither. docs/FORMAT.md tel
 prose.
 
     codes, scales = pack(torch.tensor([[9] * 32]), torch.tensor([[0.5]]), None, "q4gsw", 32)
-    codes.shape, scales.shape                            # (1, 4), (1, 2): scales are padded to an even count
-    dequantize(codes, scales, "q4gsw", 32, 32)[0, 0]     # (9 - 8) * 0.5 = 0.5
+    codes.shape, scales.shape             # (1, 4), (1, 2): scales are padded to an even count
+    dequantize(codes, scales, "q4gsw", 32, 32)[0, 0]         # (9 - 8) * 0.5 = 0.5
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ F16_LEAST_NORMAL = 2.0**-14
 
 @dataclass(frozen=True)
 class Scheme:
-    """How a code becomes a number: `value = (code - offset) * scale`, affine: `code * scale + min`."""
+    """How a code becomes a number: `(code - offset) * scale`; affine: `code * scale + min`."""
 
     name: str
     bits: int
@@ -78,7 +78,8 @@ def effective_group(scheme: str, group: int, in_features: int) -> int:
         return -(-group // step) * step
     if group <= 0 or group % step:
         raise ExportError(
-            f"group of {group} codes: {scheme} takes positive multiples of {step}, or the row's width {in_features}"
+            f"group of {group} codes: {scheme} takes positive multiples of {step}, "
+            f"or the row's width {in_features}"
         )
     return group
 
@@ -213,5 +214,6 @@ def _check(
     low, high = torch.aminmax(codes)
     if int(low) < kind.least or int(high) > kind.greatest:
         raise ExportError(
-            f"{name}: codes run from {int(low)} to {int(high)}, {scheme} holds {kind.least} to {kind.greatest}"
+            f"{name}: codes run from {int(low)} to {int(high)}, "
+            f"{scheme} holds {kind.least} to {kind.greatest}"
         )

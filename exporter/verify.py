@@ -6,7 +6,7 @@ Output: one `Verdict` a step and output: the worst absolute error, and how far i
 tolerance.
 Way of the data: `golden` -> verify -> `run` -> hosts.
 
-    worst = max(verdict.ratio for verdict in verify("models/smollm2", host="chromium"))     # <= 1 is a pass
+    worst = max(verdict.ratio for verdict in verify(Path("models/smollm2")))    # <= 1 is a pass
 """
 
 from __future__ import annotations
@@ -54,13 +54,15 @@ class Verdict:
 def verify(
     bundle_dir: Path, *, host: str = "chromium", run: Run | None = None
 ) -> Iterator[Verdict]:
-    """Yield a verdict for every output of every golden step; steps up to the next `reset` share one
-    session.
+    """Yield a verdict for every output of every golden step.
 
-    Raises `ExportError` if the bundle has no golden steps, and what the host raises.
+    Steps up to the next `reset` share one session. Raises `ExportError` if the bundle has no
+    golden steps, and what the host raises.
     """
     if run is None:
-        from exporter.run import run
+        from exporter.run import run as run_in_host
+
+        run = run_in_host
     for steps in _sessions(read_golden(bundle_dir)):
         answers = run(bundle_dir, [_request(step) for step in steps], host=host)
         for step, answer in zip(steps, answers, strict=True):

@@ -109,16 +109,13 @@ class ChatTemplate:
     def _fenced(self, message: dict[str, Any], guard: str) -> dict[str, Any]:
         """Return `message` with every special token in it split, also those that it could complete at its ends."""
         fenced: dict[str, Any] = self._split(message, guard)
-        content = fenced["content"]
-        if any(_completes(content, name) for name in self._specials):
-            fenced["content"] = guard + content + guard
+        fenced["content"] = _fence_ends(fenced["content"], self._specials, guard)
         return fenced
 
     def _split(self, value: Any, guard: str) -> Any:
         if isinstance(value, str):
             for name in self._specials:
-                if name in value:
-                    value = value.replace(name, name[0] + guard + name[1:] if len(name) > 1 else guard + name)
+                value = value.replace(name, name[0] + guard + name[1:])
             return value
         if isinstance(value, Mapping):
             return {key: self._split(item, guard) for key, item in value.items()}
@@ -179,16 +176,26 @@ def _content(content: Any, i: int) -> str:
     raise InputError(f"message {i} has content that is no text: {type(content).__name__}")
 
 
-def _completes(content: str, name: str) -> bool:
-    """Return whether text written around `content` could make the special token `name` of it."""
-    if not content:
-        return False
-    ends = range(1, len(name))
-    return (
-        content in name
-        or any(content.startswith(name[-n:]) for n in ends)
-        or any(content.endswith(name[:n]) for n in ends)
-    )
+def _fence_ends(content: str, names: Sequence[str], guard: str) -> str:
+    """Return `content` with a guard at an end where text around it could make a special token of both.
+
+    Outer spaces stay outside the guards, so a template may trim them as ever.
+    """
+    core = content.strip()
+    if not core:
+        return content
+    front = any(core in name or core.startswith(_proper_ends(name)) for name in names)
+    back = any(core.endswith(_proper_starts(name)) for name in names)
+    fenced = (guard if front else "") + core + (guard if back else "")
+    return content.replace(core, fenced, 1)
+
+
+def _proper_starts(name: str) -> tuple[str, ...]:
+    return tuple(name[:n] for n in range(1, len(name)))
+
+
+def _proper_ends(name: str) -> tuple[str, ...]:
+    return tuple(name[n:] for n in range(1, len(name)))
 
 
 def _unused_character(text: str) -> str:

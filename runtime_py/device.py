@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import js
+import tabfire_profile
 import tabfire_replay
 import tabfire_weights
 from pyodide.ffi import JsException, JsProxy, create_proxy, to_js
@@ -164,6 +165,10 @@ class Device:
     def program(self, spec: dict[str, Any]) -> Any:
         """Return a `Program` of web/replay.js."""
         return tabfire_replay.Program.new(self.handle, _object(**spec))
+
+    async def profile(self, program: Any) -> list[float]:
+        """Run a step of a `Program` and return the GPU nanoseconds of each dispatch."""
+        return [float(ns) for ns in await self.guard(tabfire_profile.profile(program))]
 
     def write(self, buffer: Any, data: Any) -> None:
         """Write `data` (Python bytes, or a JS typed array that stays outside the Python heap)."""

@@ -150,6 +150,12 @@ class Program:
             self._js_result.assign_to(self.result)
             device.calls += 1
 
+    async def profile(self, values: Mapping[str, int]) -> list[float]:
+        """Run one step with timestamps and return the nanoseconds of every dispatch."""
+        self._words.update(values)
+        self._js_words.assign(self._words.data)
+        return list(await self.device.profile(self.js))
+
     def output_bytes(self, index: int, size_bytes: int) -> memoryview:
         """Return the bytes of output `index` of the last step, copied out of the program."""
         if self.fixed_outputs:

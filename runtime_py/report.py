@@ -24,8 +24,8 @@ def session_report(session: Session) -> dict[str, Any]:
         "adapter": session.device.describe(),
         "options": dataclasses.asdict(session.options),
         "fallbacks": list(session.fallbacks),
-        "programs": [program_report(p) for p in session.programs],
-        "pipelines": len(session.pipelines),
+        "programs": [program_report(p) for p in session.resources.programs],
+        "pipelines": len(session.resources.pipelines),
         "memory": _memory(session),
         "timings": dict(session.timings),
         "js_calls": session.device.calls,
@@ -57,6 +57,6 @@ def _memory(session: Session) -> dict[str, int]:
     return {
         "weights_bytes": total(session.graph.constants),
         "state_bytes": total(session.graph.buffers),
-        "scratch_bytes": session.pool.total_bytes,
-        "scratch_plain_bytes": session.pool.plain_bytes,
+        "scratch_bytes": session.resources.pool.total_bytes,
+        "scratch_plain_bytes": session.resources.pool.plain_bytes,
     }

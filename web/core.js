@@ -9,6 +9,7 @@
 // @ts-ignore -- its types are found under the package's name only, which a worker cannot resolve
 import { loadPyodide } from "./node_modules/pyodide/pyodide.mjs";
 import * as tokenizers from "./tokenizer.js";
+import * as profile from "./profile.js";
 import * as replay from "./replay.js";
 import * as weights from "./weights.js";
 
@@ -70,6 +71,7 @@ export class Core {
     const heapBytes = () => python._module.HEAPU8.byteLength;
     const worker = { heap_bytes: heapBytes, pyodide_version: python.version, boot_ms: bootMs };
     python.registerJsModule("tabfire_worker", worker);
+    python.registerJsModule("tabfire_profile", profile);
     python.registerJsModule("tabfire_replay", replay);
     python.registerJsModule("tabfire_weights", weights);
     python.registerJsModule("tabfire_tokenizers", tokenizers);

@@ -10,13 +10,14 @@ export { TabfireError };
 /**
  * @typedef {import("./engine.d.ts").GenerateOptions} GenerateOptions
  * @typedef {import("./engine.d.ts").Piece} Piece
+ * @typedef {import("./engine.d.ts").Engine} Documented
  */
 
 const LINUX_FLAGS =
   "use Chrome 113 or later; on Linux start it with --enable-unsafe-webgpu --enable-features=Vulkan " +
   "--use-angle=vulkan --ignore-gpu-blocklist (without a GPU: --enable-unsafe-webgpu --use-webgpu-adapter=swiftshader)";
 
-/** @implements {import("./engine.d.ts").Engine} */
+/** @implements {Documented} */
 export class Engine {
   /** @param {WorkerClient} client @param {Record<string, any>} info @private */
   constructor(client, info) {

@@ -1,0 +1,167 @@
+"""Runs a language model in a headless host: one answer, or a benchmark.
+
+Input:  a bundle's folder, a request. Output: plain data, ready for JSON.
+Way of the data: `commands` -> headless -> `hosts` -> runtime_py.engine.
+
+    generate("models/smollm2", {"prompt": "The capital of France is", "options": {"max_tokens": 8}})["text"]
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from exporter.hosts.host import DEFAULT_TIMEOUT_S, Host, get_host
+from runtime_py.errors import BadBundleError, OptionError
+
+ALPHABET = 1000  # benchmark prompts are drawn from the ids below this (or the vocabulary's size)
+
+
+@dataclass(frozen=True)
+class Model:
+    """An engine in a host. `info` is what loading answered, `load_s` how long the caller waited."""
+
+    host: Host
+    info: dict[str, Any]
+    load_s: float
+    timeout_s: float
+
+    def ask(self, method: str, **params: Any) -> dict[str, Any]:
+        """Return the result of a method that has no arrays."""
+        return self.host.call(method, {**params, "handle": self.info["handle"]}, timeout_s=self.timeout_s)[0]
+
+    def generate(
+        self, request: Mapping[str, Any], on_text: Callable[[str], object] | None = None
+    ) -> dict[str, Any]:
+        """Return `{prompt_ids, ids, text, finish_reason, timings}`; `on_text` hears every piece."""
+
+        def hear(event: dict[str, Any]) -> None:
+            if on_text and event.get("type") == "piece":
+                on_text(event["text"])
+
+        params = {**request, "handle": self.info["handle"]}
+        return self.host.call("generate", params, on_event=hear, timeout_s=self.timeout_s)[0]
+
+
+@contextlib.contextmanager
+def open_model(
+    bundle_dir: str | pathlib.Path,
+    *,
+    host: str = "chromium",
+    options: Mapping[str, Any] | None = None,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+) -> Iterator[Model]:
+    """Load a bundle as an engine and free it afterwards."""
+    folder = pathlib.Path(bundle_dir)
+    if not (folder / "manifest.json").is_file():
+        raise BadBundleError(
+            f"{folder} is not a bundle: it holds no manifest.json",
+            hint="make one: python -m exporter llama MODEL -o DIR",
+        )
+    machine = get_host(host)
+    start = time.perf_counter()
+    request = {"url": machine.mount(folder), "options": dict(options or {}), "kind": "engine"}
+    info, _ = machine.call("load", request, timeout_s=timeout_s)
+    try:
+        yield Model(machine, info, time.perf_counter() - start, timeout_s)
+    finally:
+        if machine.running:
+            machine.call("close", {"handle": info["handle"]}, timeout_s=timeout_s)
+
+
+def generate(
+    bundle_dir: str | pathlib.Path,
+    request: Mapping[str, Any],
+    *,
+    host: str = "chromium",
+    options: Mapping[str, Any] | None = None,
+    on_text: Callable[[str], object] | None = None,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+) -> dict[str, Any]:
+    """Return one answer with the adapter and the session's report.
+
+    `request` is `{"messages": [...]}` or `{"prompt": text or ids}`, with the sampling options under "options".
+    """
+    with open_model(bundle_dir, host=host, options=options, timeout_s=timeout_s) as model:
+        answer = model.generate(request, on_text)
+        report = model.ask("report")
+        return {**answer, "adapter": report["adapter"], "report": report}
+
+
+def bench(
+    bundle_dir: str | pathlib.Path,
+    *,
+    prompt_tokens: int,
+    decode_tokens: int,
+    repeat: int = 3,
+    host: str = "chromium",
+    options: Mapping[str, Any] | None = None,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+) -> dict[str, Any]:
+    """Return load, compile, prefill and decode apart, after one run to warm up.
+
+    Every run gets another prompt of `prompt_tokens` ids, so that no prefix is found in the cache; prefill is the time
+    from the request to the prompt's last logits, decode the time between two tokens.
+    """
+    if min(prompt_tokens, decode_tokens, repeat) < 1:
+        raise OptionError("--prompt-tokens, --decode and --repeat must be at least 1")
+    with open_model(bundle_dir, host=host, options=options, timeout_s=timeout_s) as model:
+        runs = [_measure(model, seed, prompt_tokens, decode_tokens) for seed in range(repeat + 1)][1:]
+        report, stats = model.ask("report"), model.ask("stats")
+        steps = [ms for run in runs for ms in run["token_ms"]]
+        prefill = [run["prefill_ms"] for run in runs]
+        return {
+            "model": report["model"],
+            "adapter": report["adapter"],
+            "versions": {"python": stats["python"], "pyodide": stats["pyodide"], "browser": stats["browser"]},
+            "load": {"total_ms": 1000 * model.load_s, "boot_ms": stats["boot_ms"], **report["timings"]},
+            "prefill": {"tokens": prompt_tokens, **_spread(prefill), "tok_s": _rate(prompt_tokens, prefill)},
+            "decode": {"tokens": decode_tokens, **_spread(steps), "tok_s": _rate(1, steps)},
+            "dispatches_per_token": _decode_dispatches(report),
+            "js_calls_per_token": statistics.median(run["js_calls_per_token"] for run in runs),
+            "heap_bytes": stats["heap_bytes"],
+            "memory": report["memory"],
+            "repeat": repeat,
+        }
+
+
+def _measure(model: Model, seed: int, prompt_tokens: int, decode_tokens: int) -> dict[str, Any]:
+    """Return prefill, the times between tokens and the JS calls of one run."""
+    ids = [(7919 * (seed + 1) + 104729 * i * (seed + 1)) % ALPHABET for i in range(prompt_tokens)]
+    options = {"max_tokens": decode_tokens, "temperature": 0.0, "ignore_stop": True}
+    before = model.ask("stats")["js_calls"]
+    answer = model.generate({"prompt": ids, "options": options})
+    calls = model.ask("stats")["js_calls"] - before
+    return {
+        "prefill_ms": answer["timings"]["prefill_ms"],
+        "token_ms": answer["token_ms"],
+        "js_calls_per_token": calls / max(1, len(answer["ids"])),
+    }
+
+
+def _spread(samples: Sequence[float]) -> dict[str, float]:
+    """Return median and 90th percentile in milliseconds."""
+    if not samples:
+        return {"median_ms": 0.0, "p90_ms": 0.0}
+    ordered = sorted(samples)
+    return {
+        "median_ms": statistics.median(ordered),
+        "p90_ms": ordered[min(len(ordered) - 1, int(0.9 * len(ordered)))],
+    }
+
+
+def _rate(tokens: int, samples: Sequence[float]) -> float:
+    return 1000 * tokens / statistics.median(samples) if samples else 0.0
+
+
+def _decode_dispatches(report: Mapping[str, Any]) -> int | None:
+    """Return the dispatches of the program that serves one token, None if there is none."""
+    for program in report["programs"]:
+        if program["ranges"].get("S") == [1, 1]:
+            return len(program["dispatches"])
+    return None

@@ -1,0 +1,67 @@
+"""What the model's KV cache holds, token by token, and how a prompt gets into it.
+
+Input:  the ids of a whole prompt, or one more id. Output: logits after the last.
+Way of the data: engine -> **context** -> model.
+
+Tokens that the cache holds already are not computed again; the last one always is, since its logits are what is asked for. A
+cache row is only ever overwritten, so a step that fails leaves the rows before it as they were.
+
+    context = Context(model)
+    logits = await context.evaluate([1, 2, 3, 4])
+    logits = await context.evaluate([1, 2, 3, 9])     # computes one token
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from runtime_py.errors import AbortedError
+from runtime_py.model import Model
+from runtime_py.sampling import Logits
+
+
+class Context:
+    """The tokens in the cache, in `ids`; position i of the cache belongs to `ids[i]`."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.ids: list[int] = []
+        self.computed = 0  # tokens that went through the model, for the statistics
+
+    async def evaluate(
+        self, ids: Sequence[int], is_aborted: Callable[[], bool] = lambda: False
+    ) -> Logits | Sequence[float]:
+        """Return the logits after the last of `ids`, computing what the cache lacks in chunks of `max_prefill`.
+
+        Raises `AbortedError` between two chunks if `is_aborted()`.
+        """
+        self.truncate(min(_common(self.ids, ids), len(ids) - 1))
+        logits: Logits | Sequence[float] = []
+        while len(self.ids) < len(ids):
+            if is_aborted():
+                raise AbortedError(f"aborted after {len(self.ids)} of {len(ids)} tokens of the prompt")
+            logits = await self.append(ids[len(self.ids) : len(self.ids) + self.model.max_prefill])
+        return logits
+
+    async def append(self, ids: Sequence[int]) -> Logits | Sequence[float]:
+        """Return the logits after the last of at most `max_prefill` further ids."""
+        logits = await self.model.prefill(ids, len(self.ids))
+        self.extend(ids)
+        return logits
+
+    def extend(self, ids: Sequence[int]) -> None:
+        """Note that the model wrote `ids` behind what the cache held."""
+        self.ids.extend(ids)
+        self.computed += len(ids)
+
+    def truncate(self, length: int) -> None:
+        """Forget all but the first `length` tokens; the rows behind them will be overwritten."""
+        del self.ids[length:]
+
+
+def _common(a: Sequence[int], b: Sequence[int]) -> int:
+    """Return how many ids at the start of `a` and `b` are the same."""
+    for i, (x, y) in enumerate(zip(a, b, strict=False)):
+        if x != y:
+            return i
+    return min(len(a), len(b))

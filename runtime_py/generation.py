@@ -1,0 +1,251 @@
+"""One request: from the ids of a prompt to a stream of text.
+
+Input:  a model's context, prompt ids, sampling options. Output: `Piece`s, the last with a reason and statistics.
+Way of the data: engine -> **generation** (context -> sampling -> detokenizer -> stops) -> the page.
+
+A request goes through `prompt -> token -> token ... -> end`. Every token is a piece, also while its text is held back
+(half a character, or what may be a stop string), and the last token's piece carries the end:
+    stop     a stop token or a stop string came; neither is shown. The ids include the stop token, as Hugging Face's do.
+    length   max_tokens, or prompt and reply fill the context
+    abort    abort() was called, or the stream was left unread while another request waited
+
+    async for piece in stream:
+        print(piece.text, end="")
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Collection, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from runtime_py.context import Context
+from runtime_py.detokenizer import Detokenizer
+from runtime_py.errors import AbortedError, InputError
+from runtime_py.sampling import Sampler, SamplingOptions
+from runtime_py.stops import StopStrings
+from runtime_py.tokenizer import Tokenizer
+from runtime_py.turns import Turns, clock_s
+
+
+@dataclass(frozen=True)
+class Stats:
+    """How a request went. `reused_tokens` of the prompt were in the cache already."""
+
+    prompt_tokens: int
+    reused_tokens: int
+    generated_tokens: int
+    prefill_ms: float
+    decode_ms: float
+    first_token_ms: float
+    decode_tok_s: float
+    prefill_tok_s: float
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What one token adds. `text` may be empty; the last piece has a `finish_reason` and `stats`."""
+
+    text: str
+    ids: tuple[int, ...] = ()
+    finish_reason: str | None = None
+    stats: Stats | None = None
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for. `limit` is the most tokens to generate; `seed` is fixed by now."""
+
+    prompt_ids: tuple[int, ...]
+    options: SamplingOptions
+    limit: int
+    seed: int
+    known_tokens: int
+    stop_ids: Collection[int]
+
+
+class Decoder(Protocol):
+    """Where tokens come from: the host samples one a step, a GPU may bring several."""
+
+    async def next(self) -> Sequence[int]:
+        """Return at least one further id; ids past the end of a reply are dropped by the caller."""
+
+
+class HostDecoder:
+    """Brings the logits of every step to the host and samples there."""
+
+    def __init__(self, context: Context, sampler: Sampler, logits: object, prompt_ids: Sequence[int]) -> None:
+        self._context, self._sampler = context, sampler
+        self._logits = logits
+        self._seen = set(prompt_ids)
+        self._waiting: list[int] = []
+
+    async def next(self) -> Sequence[int]:
+        """Return the next id, after putting the one before it into the cache."""
+        if self._waiting:
+            self._logits = await self._context.append(self._waiting)
+        token = self._sampler.sample(self._logits, len(self._context.ids), self._seen)  # type: ignore[arg-type]
+        self._seen.add(token)
+        self._waiting = [token]
+        return self._waiting
+
+
+class Stream:
+    """The pieces of one reply, to be read once with `async for`.
+
+    Reading may stop at any time: leaving the loop, `aclose()`, dropping the stream and `abort()` all free the model.
+    """
+
+    def __init__(self, request: Request, context: Context, tokenizer: Tokenizer | None, turns: Turns) -> None:
+        self.request = request
+        self.stats: Stats | None = None
+        self._context, self._tokenizer, self._turns = context, tokenizer, turns
+        self._aborted = False
+        self._reading = False
+        self._last_read_s = clock_s()
+        self._pieces = self._generate()
+
+    @property
+    def prompt_ids(self) -> tuple[int, ...]:
+        """The ids that the model is given."""
+        return self.request.prompt_ids
+
+    def __aiter__(self) -> AsyncIterator[Piece]:
+        return self
+
+    async def __anext__(self) -> Piece:
+        if self._reading:
+            raise InputError("this stream is being read already", hint="read a stream from one place")
+        self._reading = True
+        try:
+            return await self._pieces.__anext__()
+        except BaseException:
+            self._turns.give_back(self)
+            raise
+        finally:
+            self._reading = False
+            self._last_read_s = clock_s()
+
+    async def aclose(self) -> None:
+        """End the reply and free the model; harmless when it is over."""
+        self.abort()
+        self._turns.give_back(self)
+        if not self._reading:
+            await self._pieces.aclose()
+
+    def abort(self) -> None:
+        """End the reply at its next step, with finish_reason "abort"; frees the model if nobody is reading."""
+        self._aborted = True
+        if not self._reading:
+            self._turns.give_back(self)
+
+    def idle_s(self) -> float:
+        """Return for how long nobody has been reading."""
+        return 0.0 if self._reading else clock_s() - self._last_read_s
+
+    def __del__(self) -> None:
+        self._turns.give_back(self)
+
+    async def text(self) -> str:
+        """Return the whole reply."""
+        return "".join([piece.text async for piece in self])
+
+    async def _generate(self) -> AsyncIterator[Piece]:
+        await self._turns.take(self)
+        clock = _Clock(len(self.prompt_ids), self._context.computed)
+        reply = _Reply(self.request, self._tokenizer)
+        try:
+            decoder = await self._start(clock)
+            while not self._aborted and reply.reason is None:
+                for token in await decoder.next():
+                    clock.count_token()
+                    piece = reply.add(token)
+                    if reply.reason is not None:
+                        yield self._end(piece, reply.reason, clock)
+                        return
+                    yield piece
+                    if self._aborted:
+                        break
+        except AbortedError:
+            self._aborted = True
+        finally:
+            if self._turns.holder is self:
+                self._context.truncate(len(self.prompt_ids) + len(reply.ids))
+            self._turns.give_back(self)
+        yield self._end(Piece(reply.flush()), "abort", clock)
+
+    async def _start(self, clock: _Clock) -> Decoder:
+        logits = await self._context.evaluate(self.prompt_ids, lambda: self._aborted)
+        clock.end_prefill(self._context.computed)
+        sampler = Sampler(self.request.options, self.request.known_tokens, self.request.seed)
+        return HostDecoder(self._context, sampler, logits, self.prompt_ids)
+
+    def _end(self, piece: Piece, reason: str, clock: _Clock) -> Piece:
+        self._turns.give_back(self)
+        self.stats = clock.stats()
+        return Piece(piece.text, piece.ids, reason, self.stats)
+
+
+class _Reply:
+    """The tokens so far, their text, and why they end."""
+
+    def __init__(self, request: Request, tokenizer: Tokenizer | None) -> None:
+        self._request = request
+        self._detokenizer = None if tokenizer is None else Detokenizer(tokenizer)
+        self._stops = StopStrings(request.options.stop)
+        self.ids: list[int] = []
+        self.reason: str | None = None
+
+    def add(self, token: int) -> Piece:
+        """Return the piece that `token` makes; sets `reason` if it is the last."""
+        self.ids.append(token)
+        text, stopped = "", token in self._request.stop_ids
+        if not stopped and self._detokenizer is not None:
+            text, stopped = self._stops.push(self._detokenizer.push(token))
+            if stopped:
+                self._detokenizer = None
+        if stopped:
+            self.reason = "stop"
+        elif len(self.ids) >= self._request.limit:
+            self.reason = "length"
+        return Piece(text + self.flush() if self.reason else text, (token,))
+
+    def flush(self) -> str:
+        """Return the text that was held back; a stop string may still end it."""
+        if self._detokenizer is None:
+            return ""
+        text, stopped = self._stops.push(self._detokenizer.finish())
+        return text if stopped else text + self._stops.finish()
+
+
+class _Clock:
+    """Times the stages of a request."""
+
+    def __init__(self, prompt_tokens: int, computed: int) -> None:
+        self._prompt_tokens, self._computed = prompt_tokens, computed
+        self._new_tokens = 0
+        self._tokens = 0
+        self._start = self._prefilled = self._first = self._last = time.perf_counter()
+
+    def end_prefill(self, computed: int) -> None:
+        self._new_tokens = computed - self._computed
+        self._prefilled = self._first = self._last = time.perf_counter()
+
+    def count_token(self) -> None:
+        self._last = time.perf_counter()
+        self._first = self._first if self._tokens else self._last
+        self._tokens += 1
+
+    def stats(self) -> Stats:
+        prefill_s, decode_s = self._prefilled - self._start, self._last - self._first
+        return Stats(
+            prompt_tokens=self._prompt_tokens,
+            reused_tokens=self._prompt_tokens - self._new_tokens,
+            generated_tokens=self._tokens,
+            prefill_ms=1000 * prefill_s,
+            decode_ms=1000 * decode_s,
+            first_token_ms=1000 * (self._first - self._start),
+            decode_tok_s=(self._tokens - 1) / decode_s if decode_s > 0 else 0.0,
+            prefill_tok_s=self._new_tokens / prefill_s if prefill_s > 0 else 0.0,
+        )

@@ -1,0 +1,84 @@
+"""What an engine needs of a language model, and how a session serves it.
+
+Input:  token ids and the position of the first. Output: logits.
+Way of the data: session -> **model** -> engine. Tests put a mock in the session's place.
+
+    model = SessionModel(session)
+    last = await model.prefill([504, 3575], input_pos=0)      # V floats
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from runtime_py.errors import BadBundleError
+from runtime_py.sampling import Logits
+from runtime_py.schema import Graph, Value
+from runtime_py.tensor import Tensor
+
+TOKENS, LOGITS = "tokens", "logits"
+
+
+class Model(Protocol):
+    """A causal language model with a KV cache of `context` rows, written by both calls.
+
+    A model that samples on the GPU may offer more; the engine asks for no more than this.
+    """
+
+    context: int
+    max_prefill: int
+    vocabulary: int
+
+    async def prefill(self, token_ids: Sequence[int], input_pos: int) -> Logits | Sequence[float]:
+        """Return the V logits after the last of at most `max_prefill` tokens, the first at `input_pos`."""
+
+    async def logits(self, token_ids: Sequence[int], input_pos: int) -> Tensor:
+        """Return the logits after each of at most `max_prefill` tokens: f32 [S, V]."""
+
+    def reset(self) -> None:
+        """Forget every token: the cache gets its initial content back."""
+
+
+class SessionModel:
+    """A session whose graph takes `tokens` [1, S] at `input_pos` and gives `logits` [1, L, V]."""
+
+    def __init__(self, session: Any) -> None:
+        self.session = session
+        graph: Graph = session.graph
+        logits = _port(graph, LOGITS)
+        _port(graph, TOKENS)
+        if not {"S", "L", "input_pos"} <= set(graph.ranges) or not isinstance(logits.shape[-1], int):
+            raise BadBundleError(
+                f"this is no language model: its symbols are {sorted(graph.ranges)}",
+                hint="load it with Session.load",
+            )
+        self.vocabulary = logits.shape[-1]
+        self.max_prefill = graph.ranges["S"][1]
+        self.context = graph.ranges["input_pos"][1] + 1
+
+    async def prefill(self, token_ids: Sequence[int], input_pos: int) -> memoryview | tuple[float, ...]:
+        """Return the V logits after the last token."""
+        return (await self._run(token_ids, input_pos, 1)).flat()
+
+    async def logits(self, token_ids: Sequence[int], input_pos: int) -> Tensor:
+        """Return the logits after each token, [S, V]."""
+        rows = await self._run(token_ids, input_pos, len(token_ids))
+        return Tensor(rows.dtype, (len(token_ids), self.vocabulary), rows.data)
+
+    def reset(self) -> None:
+        """Put the session's mutable buffers back."""
+        self.session.reset()
+
+    async def _run(self, token_ids: Sequence[int], input_pos: int, rows: int) -> Tensor:
+        inputs = {TOKENS: list(token_ids)}
+        outputs = await self.session.run(inputs, S=len(token_ids), input_pos=input_pos, L=rows)
+        result: Tensor = outputs[LOGITS]
+        return result
+
+
+def _port(graph: Graph, name: str) -> Value:
+    for port in (*graph.inputs, *graph.outputs):
+        if port.name == name:
+            return graph.values[port.value]
+    raise BadBundleError(f"this is no language model: it has no {name!r}", hint="load it with Session.load")

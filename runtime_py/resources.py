@@ -1,0 +1,167 @@
+"""What a session holds on the GPU: weights and state, slots, pipelines, programs.
+
+Input:  an opened bundle, a device, resolved options. Output: programs ready to run.
+Way of the data: `bundle` + `plan` + `kernels` meet in resources; `session` asks it for a program.
+
+    resources = Resources(bundle, device, options)
+    await resources.fill(url, progress)
+    program = await resources.program_for({"S": 1, "input_pos": 7})
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from runtime_py import device as gpu
+from runtime_py import symbols
+from runtime_py.bundle import Bundle
+from runtime_py.device import STORAGE, Device
+from runtime_py.graph import value_bytes
+from runtime_py.kernels import KernelLibrary
+from runtime_py.memory import SlotPool
+from runtime_py.ops.base import KernelKey
+from runtime_py.options import SessionOptions
+from runtime_py.plan import Plan, make_plan, stored_values
+from runtime_py.program import Program
+from runtime_py.schema import Value
+from runtime_py.symbols import Interval
+
+Progress = Callable[[str, int, int], None]
+
+
+class Resources:
+    """Everything that `Device.destroy` frees when the session closes."""
+
+    def __init__(self, bundle: Bundle, device: Device, options: SessionOptions) -> None:
+        self.bundle, self.device, self.options = bundle, device, options
+        self.graph = bundle.graph
+        self.values = stored_values(self.graph, dataclasses.asdict(options))
+        self.timings: dict[str, float] = {}
+        self.programs: list[Program] = []
+        self.pipelines: dict[KernelKey, Any] = {}
+        self.library = KernelLibrary()
+        self.pool = SlotPool(reuse=options.scratch_pool)
+        self.fixed: dict[str, Any] = {}
+        self._slots: list[Any] = []
+
+    async def fill(self, url: str, progress: Progress | None) -> None:
+        async with self.device.scope("creating the weight and state buffers"):
+            for name in [*self.graph.constants, *self.graph.buffers]:
+                size = static_bytes(self.values[name])
+                self.fixed[name] = self.device.buffer(name, size, STORAGE)
+        weights = asyncio.ensure_future(self._stream(url, progress))
+        try:
+            for ranges in self.graph.specializations:
+                await self.make_program(ranges, progress)
+            await weights
+        except BaseException:
+            weights.cancel()
+            raise
+
+    async def _stream(self, url: str, progress: Progress | None) -> None:
+        start = gpu.now_ms()
+        files: dict[str, dict[str, Any]] = {}
+        for name, constant in self.graph.constants.items():
+            at = 0
+            for part in constant.parts:
+                entry = self.bundle.manifest.files[part.file]
+                file = files.setdefault(
+                    part.file,
+                    {
+                        "url": f"{url.rstrip('/')}/{part.file}",
+                        "path": part.file,
+                        "sizeBytes": entry.size_bytes,
+                        "sha256": entry.sha256,
+                        "targets": [],
+                    },
+                )
+                file["targets"].append(
+                    {
+                        "offset": part.offset_bytes,
+                        "size": part.size_bytes,
+                        "buffer": self.fixed[name],
+                        "at": at,
+                    }
+                )
+                at += part.size_bytes
+        tell = (lambda done, total: progress("weights", done, total)) if progress else None
+        await self.device.stream(list(files.values()), tell)
+        self.timings["weights_ms"] = gpu.now_ms() - start
+
+    async def program_for(self, values: Mapping[str, int]) -> Program:
+        for program in self.programs:
+            spans = program.plan.ranges
+            if all(spans[name][0] <= value <= spans[name][1] for name, value in values.items()):
+                return program
+        return await self.make_program(self._ranges_around(values), None)
+
+    def _ranges_around(self, values: Mapping[str, int]) -> dict[str, Interval]:
+        """Ranges for a program made on demand: sizes up to the next power of two, positions in
+        full."""
+        for special in self.graph.specializations:
+            if all(low <= values[name] <= high for name, (low, high) in special.items()):
+                return dict(special)
+        sized = {n for v in self.graph.values.values() for d in v.shape for n in symbols.names(d)}
+        ranges = {}
+        for symbol in self.graph.symbols:
+            if symbol.name in sized:
+                ceiling = 1 << max(0, values[symbol.name] - 1).bit_length()
+                ranges[symbol.name] = (symbol.min, min(symbol.max, max(ceiling, symbol.min)))
+        return ranges
+
+    async def make_program(
+        self, ranges: Mapping[str, Interval], progress: Progress | None
+    ) -> Program:
+        start = gpu.now_ms()
+        caps, options = self.device.caps, dataclasses.asdict(self.options)
+        plan = make_plan(self.graph, caps, options, ranges, self.pool)
+        planned = gpu.now_ms()
+        await self._compile(plan, progress)
+        compiled = gpu.now_ms()
+        async with self.device.scope(f"creating the buffers of a program for {dict(ranges)}"):
+            while len(self._slots) < len(self.pool.sizes_bytes):
+                size = self.pool.sizes_bytes[len(self._slots)]
+                self._slots.append(self.device.buffer(f"slot {len(self._slots)}", size, STORAGE))
+            slots = {name: self._slots[slot] for name, slot in plan.places.items()}
+            program = Program(
+                plan,
+                self.device,
+                {**self.fixed, **slots},
+                self.pipelines,
+                self.graph.inputs,
+                self.graph.outputs,
+            )
+        self.programs.append(program)
+        self._add_time("plan_ms", planned - start)
+        self._add_time("compile_ms", compiled - planned)
+        self._add_time("bind_ms", gpu.now_ms() - compiled)
+        return program
+
+    async def _compile(self, plan: Plan, progress: Progress | None) -> None:
+        todo: dict[KernelKey, Any] = {}
+        for dispatch in plan.dispatches:
+            if dispatch.key not in self.pipelines and dispatch.key not in todo:
+                accesses = [b.access for b in dispatch.bindings]
+                todo[dispatch.key] = self.device.layouts(accesses, bool(dispatch.params))[1]
+        done = 0
+
+        async def compile_one(key: KernelKey, layout: Any) -> None:
+            nonlocal done
+            text = self.library.render(key)
+            self.pipelines[key] = await self.device.pipeline(str(key), text, layout)
+            done += 1
+            if progress:
+                progress("compile", done, len(todo))
+
+        await asyncio.gather(*(compile_one(key, layout) for key, layout in todo.items()))
+
+    def _add_time(self, name: str, elapsed_ms: float) -> None:
+        self.timings[name] = self.timings.get(name, 0.0) + elapsed_ms
+
+
+def static_bytes(value: Value) -> int:
+    """Return the bytes of a value whose shape has no symbols."""
+    return value_bytes(value, symbols.evaluate(symbols.product(value.shape), {}))

@@ -1,0 +1,82 @@
+// The details panel: adapter, memory, timings, and which kernel serves each node and why.
+//
+// Input: `engine.report()` and `engine.stats()`. Output: tables in the panel.
+
+import { megabytes } from "./loading.js";
+
+/** @param {string} tag @param {(string | Node)[]} children @param {string} [className] */
+function element(tag, children, className = "") {
+  const node = document.createElement(tag);
+  node.append(...children);
+  if (className) node.className = className;
+  return node;
+}
+
+/** @param {[string, unknown][]} pairs */
+function pairTable(pairs) {
+  const rows = pairs
+    .filter(([, value]) => value !== undefined && value !== "")
+    .map(([name, value]) => element("tr", [element("th", [name]), element("td", [spell(value)])]));
+  return element("table", [element("tbody", rows)], "pairs");
+}
+
+/** @param {unknown} value @returns {string} */
+function spell(value) {
+  if (typeof value === "number") return Number.isInteger(value) ? String(value) : value.toFixed(1);
+  if (Array.isArray(value)) return value.map(spell).join(", ") || "none";
+  if (value !== null && typeof value === "object") return JSON.stringify(value);
+  return String(value);
+}
+
+/** @param {Record<string, any>} program */
+function programTable(program) {
+  const spans = Object.entries(program.ranges).map(([name, [low, high]]) =>
+    low === high ? `${name} = ${low}` : `${name} ${low}…${high}`,
+  );
+  const head = element("tr", ["node", "kernel", "grid", "why"].map((name) => element("th", [name])));
+  const rows = program.dispatches.map((/** @type {Record<string, any>} */ dispatch) => {
+    const kernel = element("td", [dispatch.kernel]);
+    kernel.title = dispatch.key;
+    const cells = [dispatch.node, dispatch.grid.join(" × "), dispatch.reason];
+    const [node, grid, why] = cells.map((text) => element("td", [text]));
+    return element("tr", [node, kernel, grid, why]);
+  });
+  const table = element("table", [element("thead", [head]), element("tbody", rows)], "routes");
+  const title = `${spans.join(", ") || "any step"}: ${rows.length} dispatches`;
+  const wrap = element("div", [table], "scroll");
+  wrap.tabIndex = 0;
+  wrap.setAttribute("role", "region");
+  wrap.setAttribute("aria-label", title);
+  return element("details", [element("summary", [title]), wrap]);
+}
+
+/**
+ * @param {HTMLElement} panel
+ * @param {Record<string, any>} report
+ * @param {Record<string, any>} stats
+ * @param {import("../engine.js").Summary | null} summary
+ */
+export function showDetails(panel, report, stats, summary) {
+  const { adapter = {}, memory = {}, timings = {}, programs = [], options = {} } = report;
+  /** @type {[string, unknown][]} */
+  const sizes = Object.entries(memory).map(([name, bytes]) => [name.replace(/_bytes$/, ""), megabytes(bytes)]);
+  const times = (/** @type {Record<string, number>} */ values) => Object.entries(values);
+  const part = (/** @type {string} */ title, /** @type {(string | Node)[]} */ content) =>
+    element("section", [element("h2", [title]), ...content]);
+  panel.replaceChildren(
+    part("Adapter", [
+      pairTable([
+        ["vendor", adapter.vendor],
+        ["architecture", adapter.architecture],
+        ["description", adapter.description],
+        ["features", adapter.features],
+        ["subgroups", adapter.subgroup_sizes],
+      ]),
+    ]),
+    part("Memory", [pairTable([...sizes, ["Python heap", megabytes(stats.heap_bytes ?? 0)]])]),
+    part("Loading", [pairTable([["Pyodide start_ms", stats.boot_ms], ...times(timings)])]),
+    ...(summary ? [part("Last answer", [pairTable(times(summary.timings))])] : []),
+    part("Options", [pairTable(Object.entries(options)), ...(report.fallbacks ?? []).map(String)]),
+    part("Routes", programs.map(programTable)),
+  );
+}
