@@ -4,7 +4,8 @@
     python serve.py run models/smollm2 --chat "Hello" --max-tokens 32 --json
     python serve.py bench models/smollm2 --json
 
-Input: a folder of bundles, or one bundle. Output: a server, text, or one JSON document. See exporter/commands.py.
+Input: a folder of bundles, or one bundle. Output: a server, text, or one JSON document. See
+exporter/commands.py.
 """
 
 import sys

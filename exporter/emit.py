@@ -16,7 +16,6 @@ stand in `lowering/`; this file walks the graph, folds constants and turns mutat
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -27,21 +26,14 @@ from exporter.capture import Captured
 from exporter.eager import OUTPUT
 from exporter.lowering import find_rule
 from exporter.lowering.builder import Builder, Operand, Ref, Refused
+from exporter.rewrite import Emitted, prune
 from exporter.source import source_of
 from exporter.symbolic import to_expr
 from runtime_py.errors import ExportError, InternalError, UnsupportedOpError
-from runtime_py.schema import Buffer, Constant, Graph, Port, Source, Symbol
+from runtime_py.schema import Buffer, Constant, Graph, Port, Symbol
 
 FOLD_LIMIT = 65536  # elements a constant may have that no stored tensor accounts for
 IGNORED = ("_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range", "_assert_async")
-
-
-@dataclass(frozen=True)
-class Emitted:
-    """A graph and, for every name in `graph.constants` (and every buffer's `init`), its tensor."""
-
-    graph: Graph
-    constants: dict[str, torch.Tensor]
 
 
 class Poison:
@@ -336,8 +328,6 @@ class _Emitter:
             inputs=tuple(self.inputs),
             outputs=tuple(self.outputs),
         )
-        from exporter.rewrite import prune
-
         return prune(Emitted(graph, dict(build.constants)))
 
 
@@ -349,8 +339,3 @@ def _leaves(item: Any) -> Any:
         yield from _leaves(list(item.values()))
     else:
         yield item
-
-
-def describe(source: Source) -> str:
-    """Return a source line for a message."""
-    return str(source)

@@ -3,7 +3,8 @@
 Input:  a bundle's folder, a request. Output: plain data, ready for JSON.
 Way of the data: `commands` -> headless -> `hosts` -> runtime_py.engine.
 
-    generate("models/smollm2", {"prompt": "The capital of France is", "options": {"max_tokens": 8}})["text"]
+    generate("models/smollm2", {"prompt": "The capital of France is", "options": {"max_tokens":
+    8}})["text"]
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ class Model:
 
     def ask(self, method: str, **params: Any) -> dict[str, Any]:
         """Return the result of a method that has no arrays."""
-        return self.host.call(method, {**params, "handle": self.info["handle"]}, timeout_s=self.timeout_s)[0]
+        return self.host.call(
+            method, {**params, "handle": self.info["handle"]}, timeout_s=self.timeout_s
+        )[0]
 
     def generate(
         self, request: Mapping[str, Any], on_text: Callable[[str], object] | None = None
@@ -67,11 +70,8 @@ def open_model(
     start = time.perf_counter()
     request = {"url": machine.mount(folder), "options": dict(options or {}), "kind": "engine"}
     info, _ = machine.call("load", request, timeout_s=timeout_s)
-    try:
+    with machine.loaded(info["handle"]):
         yield Model(machine, info, time.perf_counter() - start, timeout_s)
-    finally:
-        if machine.running:
-            machine.call("close", {"handle": info["handle"]}, timeout_s=timeout_s)
 
 
 def generate(
@@ -85,10 +85,12 @@ def generate(
 ) -> dict[str, Any]:
     """Return one answer with the adapter and the session's report.
 
-    `request` is `{"messages": [...]}` or `{"prompt": text or ids}`, with the sampling options under "options".
+    `request` is `{"messages": [...]}` or `{"prompt": text or ids}`, with the sampling options under
+    "options".
     """
     with open_model(bundle_dir, host=host, options=options, timeout_s=timeout_s) as model:
         answer = model.generate(request, on_text)
+        answer.pop("token_ms")
         report = model.ask("report")
         return {**answer, "adapter": report["adapter"], "report": report}
 
@@ -105,23 +107,38 @@ def bench(
 ) -> dict[str, Any]:
     """Return load, compile, prefill and decode apart, after one run to warm up.
 
-    Every run gets another prompt of `prompt_tokens` ids, so that no prefix is found in the cache; prefill is the time
-    from the request to the prompt's last logits, decode the time between two tokens.
+    Every run gets another prompt of `prompt_tokens` ids, so that no prefix is found in the cache;
+    prefill is the time from the request to the prompt's last logits, decode the time between two
+    tokens.
     """
     if min(prompt_tokens, decode_tokens, repeat) < 1:
         raise OptionError("--prompt-tokens, --decode and --repeat must be at least 1")
     with open_model(bundle_dir, host=host, options=options, timeout_s=timeout_s) as model:
-        runs = [_measure(model, seed, prompt_tokens, decode_tokens) for seed in range(repeat + 1)][1:]
+        runs = [_measure(model, seed, prompt_tokens, decode_tokens) for seed in range(repeat + 1)][
+            1:
+        ]
         report, stats = model.ask("report"), model.ask("stats")
         steps = [ms for run in runs for ms in run["token_ms"]]
         prefill = [run["prefill_ms"] for run in runs]
         return {
             "model": report["model"],
             "adapter": report["adapter"],
-            "versions": {"python": stats["python"], "pyodide": stats["pyodide"], "browser": stats["browser"]},
-            "load": {"total_ms": 1000 * model.load_s, "boot_ms": stats["boot_ms"], **report["timings"]},
-            "prefill": {"tokens": prompt_tokens, **_spread(prefill), "tok_s": _rate(prompt_tokens, prefill)},
-            "decode": {"tokens": decode_tokens, **_spread(steps), "tok_s": _rate(1, steps)},
+            "versions": {
+                "python": stats["python"],
+                "pyodide": stats["pyodide"],
+                "browser": stats["browser"],
+            },
+            "load": {
+                "total_ms": 1000 * model.load_s,
+                "boot_ms": stats["boot_ms"],
+                **report["timings"],
+            },
+            "prefill": {
+                "tokens": prompt_tokens,
+                **_spread(prefill),
+                "tok_s": _rate(prompt_tokens, prefill),
+            },
+            "decode": {"tokens": len(steps), **_spread(steps), "tok_s": _rate(1, steps)},
             "dispatches_per_token": _decode_dispatches(report),
             "js_calls_per_token": statistics.median(run["js_calls_per_token"] for run in runs),
             "heap_bytes": stats["heap_bytes"],
@@ -133,7 +150,7 @@ def bench(
 def _measure(model: Model, seed: int, prompt_tokens: int, decode_tokens: int) -> dict[str, Any]:
     """Return prefill, the times between tokens and the JS calls of one run."""
     ids = [(7919 * (seed + 1) + 104729 * i * (seed + 1)) % ALPHABET for i in range(prompt_tokens)]
-    options = {"max_tokens": decode_tokens, "temperature": 0.0, "ignore_stop": True}
+    options = {"max_tokens": decode_tokens, "temperature": 0.0}
     before = model.ask("stats")["js_calls"]
     answer = model.generate({"prompt": ids, "options": options})
     calls = model.ask("stats")["js_calls"] - before

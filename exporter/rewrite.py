@@ -7,18 +7,22 @@ Way of the data: inside `emit` (pruning) and `fuse`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
 
 import torch
 
 from runtime_py.ops import registry
-from runtime_py.schema import Graph, Node, Value
-
-if TYPE_CHECKING:
-    from exporter.emit import Emitted
+from runtime_py.schema import Constant, Graph, Node, Value
 
 VIEWS = frozenset(name for name, row in registry.items() if row.alias) | {"view"}
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """A graph and, for every name in `graph.constants` (and every buffer's `init`), its tensor."""
+
+    graph: Graph
+    constants: dict[str, torch.Tensor]
 
 
 class Editor:
@@ -76,17 +80,12 @@ class Editor:
 
     def result(self) -> Emitted:
         """Return the edited graph, pruned."""
-        from exporter.emit import Emitted
-
         graph = replace(self.graph, nodes=tuple(self.nodes), values=self.values)
         return prune(Emitted(graph, self.constants))
 
 
 def prune(emitted: Emitted) -> Emitted:
     """Drop nodes, values and constants that no output and no buffer depends on; mutations always stay."""
-    from exporter.emit import Emitted
-    from runtime_py.schema import Constant
-
     graph = emitted.graph
     needed = {port.value for port in graph.outputs}
     kept: list[Node] = []
@@ -113,7 +112,3 @@ def prune(emitted: Emitted) -> Emitted:
         constants,
     )
 
-
-def walk(graph: Graph) -> dict[str, Node]:
-    """Return value name -> the node that makes it."""
-    return {out: node for node in graph.nodes for out in node.outputs}

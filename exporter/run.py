@@ -1,7 +1,8 @@
 """Runs a bundle in a real host and returns what every step put out.
 
 Input:  a bundle's folder; steps `{"inputs": {name: array}, "symbols": {name: int}, "state": bool}`.
-Output: per step, a dict from output name to numpy array; with "state": also `"state"`, the mutable buffers.
+Output: per step, a dict from output name to numpy array; with "state": also `"state"`, the mutable
+buffers.
 Way of the data: tests, `verify` -> run -> `hosts` -> runtime_py.session.
 
     run("bundle", [{"inputs": {"x": x}, "symbols": {"S": 3}}])[0]["y"]
@@ -30,21 +31,21 @@ def run(
 ) -> list[dict[str, Any]]:
     """Return the outputs of every step, run in order in one session.
 
-    `options` are the session's; `reset` puts the mutable buffers back before every step; `timeout_s` bounds each
-    call. Raises the runtime's own exceptions, and `HostError` if the host cannot be started or goes away.
+    `options` are the session's; `reset` puts the mutable buffers back before every step;
+    `timeout_s` bounds each call. Raises the runtime's own exceptions, and `HostError` if the host
+    cannot be started or goes away.
     """
     folder = pathlib.Path(bundle_dir)
     if not (folder / "manifest.json").is_file():
-        raise BadBundleError(f"{folder} holds no manifest.json", hint="make one: python -m exporter")
+        raise BadBundleError(
+            f"{folder} holds no manifest.json", hint="make one: python -m exporter"
+        )
     machine = get_host(host)
     load = {"url": machine.mount(folder), "options": dict(options or {}), "kind": "session"}
     loaded, _ = machine.call("load", load, timeout_s=timeout_s)
     session = loaded["handle"]
-    try:
+    with machine.loaded(session):
         return [_step(machine, session, step, reset, timeout_s) for step in steps]
-    finally:
-        if machine.running:  # a host that went away took the session along
-            machine.call("close", {"handle": session}, timeout_s=timeout_s)
 
 
 def _step(
@@ -52,7 +53,9 @@ def _step(
 ) -> dict[str, Any]:
     unknown = set(step) - STEP_KEYS
     if unknown:
-        raise InputError(f"a step has no field {sorted(unknown)}", hint=f"fields: {sorted(STEP_KEYS)}")
+        raise InputError(
+            f"a step has no field {sorted(unknown)}", hint=f"fields: {sorted(STEP_KEYS)}"
+        )
     if reset:
         machine.call("reset", {"handle": session}, timeout_s=timeout_s)
     params = {"handle": session, "symbols": dict(step.get("symbols", {}))}

@@ -1,14 +1,17 @@
 """Chat messages to the text of a prompt, by the model's own Jinja template.
 
-Input:  messages `{role, content, ...}`, the template's text, the special tokens' names. Output: a `Prompt`.
+Input:  messages `{role, content, ...}`, the template's text, the special tokens' names. Output: a
+`Prompt`.
 Way of the data: page -> **chat** -> `tokenizer` -> engine.
 
-The environment is the one that Hugging Face templates are written for: sandboxed and immutable, `trim_blocks` and
-`lstrip_blocks`, loop controls, the `generation` tag, `tojson` without HTML escapes, `raise_exception`, `strftime_now`.
+The environment is the one that Hugging Face templates are written for: sandboxed and immutable,
+`trim_blocks` and `lstrip_blocks`, loop controls, the `generation` tag, `tojson` without HTML
+escapes, `raise_exception`, `strftime_now`.
 
-Only the template may write special tokens. Before rendering, every one that is spelled out in a message is split by a
-*guard*, a noncharacter that occurs nowhere else; the tokenizer takes a guarded name for text and drops the guard. So
-the message is otherwise seen by the template as it is: it may trim it, compare it and search it.
+Only the template may write special tokens. Before rendering, every one that is spelled out in a
+message is split by a *guard*, a noncharacter that occurs nowhere else; the tokenizer takes a
+guarded name for text and drops the guard. So the message is otherwise seen by the template as it
+is: it may trim it, compare it and search it.
 
     template = ChatTemplate(text, {"bos_token": "<s>"}, specials=["<|im_start|>", "<|im_end|>"])
     prompt = template.render([{"role": "user", "content": "hi"}])
@@ -37,7 +40,9 @@ FIRST_NONCHARACTER = 0xFDD0  # U+FDD0..U+FDEF never stand for text (Unicode 16, 
 
 @dataclass(frozen=True)
 class Prompt:
-    """A rendered prompt; `guarded` is the text with `guard` inside the special tokens that are only text."""
+    """A rendered prompt; `guarded` is the text with `guard` inside the special tokens that are only
+    text.
+    """
 
     guarded: str
     guard: str
@@ -73,20 +78,30 @@ class ChatTemplate:
     def render(
         self, messages: Sequence[Message], *, add_generation_prompt: bool = True, **variables: Any
     ) -> Prompt:
-        """Return the prompt for `messages`; `variables` (tools, documents, ...) go to the template as they are.
+        """Return the prompt for `messages`; `variables` (tools, documents, ...) go to the template
+        as they are.
 
-        Raises `InputError` for messages of another shape and `TemplateError` where the template refuses them, with the
-        template's own words.
+        Raises `InputError` for messages of another shape and `TemplateError` where the template
+        refuses them, with the template's own words.
         """
         plain = [_checked(message, i) for i, message in enumerate(messages)]
         if not plain:
-            raise InputError("there are no messages", hint='pass [{"role": "user", "content": "..."}]')
-        guard = _unused_character(json.dumps([plain, variables, self.source], ensure_ascii=False, default=str))
+            raise InputError(
+                "there are no messages", hint='pass [{"role": "user", "content": "..."}]'
+            )
+        guard = _unused_character(
+            json.dumps([plain, variables, self.source], ensure_ascii=False, default=str)
+        )
         fenced = [self._fenced(message, guard) for message in plain]
         given = {name: self._split(value, guard) for name, value in variables.items()}
         try:
             text = self._template.render(
-                {**self._tokens, **given, "messages": fenced, "add_generation_prompt": add_generation_prompt}
+                {
+                    **self._tokens,
+                    **given,
+                    "messages": fenced,
+                    "add_generation_prompt": add_generation_prompt,
+                }
             )
         except _Refused as error:
             raise TemplateError(f"the chat template refuses the messages: {error}") from error
@@ -107,7 +122,9 @@ class ChatTemplate:
         return environment
 
     def _fenced(self, message: dict[str, Any], guard: str) -> dict[str, Any]:
-        """Return `message` with every special token in it split, also those that it could complete at its ends."""
+        """Return `message` with every special token in it split, also those that it could complete
+        at its ends.
+        """
         fenced: dict[str, Any] = self._split(message, guard)
         fenced["content"] = _fence_ends(fenced["content"], self._specials, guard)
         return fenced
@@ -129,9 +146,11 @@ class _Refused(Exception):
 
 
 class _Generation(jinja2.ext.Extension):
-    """`{% generation %}...{% endgeneration %}`, which marks the model's own turns for training: here, just its body."""
+    """`{% generation %}...{% endgeneration %}`, which marks the model's own turns for training:
+    here, just its body.
+    """
 
-    tags = {"generation"}
+    tags = {"generation"}  # noqa: RUF012  (the base class declares it so)
 
     def parse(self, parser: jinja2.parser.Parser) -> jinja2.nodes.Node:
         line = next(parser.stream).lineno
@@ -156,11 +175,17 @@ def _tojson(
 
 
 def _checked(message: Any, i: int) -> dict[str, Any]:
-    """Return a message whose content is a string: null or none at all is "", text parts are joined."""
+    """Return a message whose content is a string: null or none at all is "", text parts are
+    joined.
+    """
     if not isinstance(message, Mapping):
-        raise InputError(f"message {i} is {type(message).__name__}, expected an object with role and content")
+        raise InputError(
+            f"message {i} is {type(message).__name__}, expected an object with role and content"
+        )
     if not isinstance(message.get("role"), str) or not message["role"]:
-        raise InputError(f"message {i} has role {message.get('role')!r}, expected a name such as 'user'")
+        raise InputError(
+            f"message {i} has role {message.get('role')!r}, expected a name such as 'user'"
+        )
     return {**message, "content": _content(message.get("content"), i)}
 
 
@@ -170,14 +195,21 @@ def _content(content: Any, i: int) -> str:
     if isinstance(content, str):
         return content
     if isinstance(content, (list, tuple)):
-        texts = [part.get("text") for part in content if isinstance(part, Mapping) and part.get("type") == "text"]
-        if len(texts) == len(content) and all(isinstance(text, str) for text in texts):
-            return "".join(texts)
+        texts = [_part_text(part) for part in content]
+        if None not in texts:
+            return "".join(text or "" for text in texts)
     raise InputError(f"message {i} has content that is no text: {type(content).__name__}")
 
 
+def _part_text(part: Any) -> str | None:
+    """Return the text of a part `{"type": "text", "text": ...}`, None for any other part."""
+    is_text = isinstance(part, Mapping) and part.get("type") == "text"
+    return part["text"] if is_text and isinstance(part.get("text"), str) else None
+
+
 def _fence_ends(content: str, names: Sequence[str], guard: str) -> str:
-    """Return `content` with a guard at an end where text around it could make a special token of both.
+    """Return `content` with a guard at an end where text around it could make a special token of
+    both.
 
     Outer spaces stay outside the guards, so a template may trim them as ever.
     """

@@ -3,8 +3,9 @@
 Input:  the ids of a whole prompt, or one more id. Output: logits after the last.
 Way of the data: engine -> **context** -> model.
 
-Tokens that the cache holds already are not computed again; the last one always is, since its logits are what is asked for. A
-cache row is only ever overwritten, so a step that fails leaves the rows before it as they were.
+Tokens that the cache holds already are not computed again; the last one always is, since its logits
+are what is asked for. A cache row is only ever overwritten, so a step that fails leaves the rows
+before it as they were.
 
     context = Context(model)
     logits = await context.evaluate([1, 2, 3, 4])
@@ -15,9 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from runtime_py.errors import AbortedError
+from runtime_py.errors import InputError
 from runtime_py.model import Model
-from runtime_py.sampling import Logits
+from runtime_py.sampling import Row
+from runtime_py.tensor import Tensor
 
 
 class Context:
@@ -28,26 +30,43 @@ class Context:
         self.ids: list[int] = []
         self.computed = 0  # tokens that went through the model, for the statistics
 
-    async def evaluate(
-        self, ids: Sequence[int], is_aborted: Callable[[], bool] = lambda: False
-    ) -> Logits | Sequence[float]:
-        """Return the logits after the last of `ids`, computing what the cache lacks in chunks of `max_prefill`.
+    async def evaluate(self, ids: Sequence[int], check: Callable[[], None] = lambda: None) -> Row:
+        """Return the logits after the last of `ids`, computing what the cache lacks in chunks of
+        `max_prefill`.
 
-        Raises `AbortedError` between two chunks if `is_aborted()`.
+        `check` is called before each chunk and may raise.
         """
         self.truncate(min(_common(self.ids, ids), len(ids) - 1))
-        logits: Logits | Sequence[float] = []
+        logits: Row = ()
         while len(self.ids) < len(ids):
-            if is_aborted():
-                raise AbortedError(f"aborted after {len(self.ids)} of {len(ids)} tokens of the prompt")
+            check()
             logits = await self.append(ids[len(self.ids) : len(self.ids) + self.model.max_prefill])
         return logits
 
-    async def append(self, ids: Sequence[int]) -> Logits | Sequence[float]:
+    async def append(self, ids: Sequence[int]) -> Row:
         """Return the logits after the last of at most `max_prefill` further ids."""
         logits = await self.model.prefill(ids, len(self.ids))
         self.extend(ids)
         return logits
+
+    async def rows(self, ids: Sequence[int], input_pos: int) -> Tensor:
+        """Return the logits after each of `ids`, f32 [S, V], and leave the cache at their end.
+
+        Raises `InputError` if the cache does not reach to `input_pos`.
+        """
+        if input_pos > len(self.ids):
+            raise InputError(
+                f"input_pos is {input_pos}, but the cache holds {len(self.ids)} tokens",
+                hint="give the tokens before it first",
+            )
+        self.truncate(input_pos)
+        parts = []
+        for start in range(0, len(ids), self.model.max_prefill):
+            chunk = ids[start : start + self.model.max_prefill]
+            parts.append(await self.model.logits(chunk, len(self.ids)))
+            self.extend(chunk)
+        data = b"".join(part.data for part in parts)
+        return Tensor(parts[0].dtype, (len(ids), parts[0].shape[-1]), memoryview(data))
 
     def extend(self, ids: Sequence[int]) -> None:
         """Note that the model wrote `ids` behind what the cache held."""

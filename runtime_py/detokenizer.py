@@ -1,10 +1,12 @@
 """Token ids to text, one id at a time, so that a page can show text as it comes.
 
-Input:  ids in order. Output: pieces of text whose concatenation is the one-shot decoding, whenever it stops.
+Input:  ids in order. Output: pieces of text whose concatenation is the one-shot decoding, whenever
+it stops.
 Way of the data: sampling -> **detokenizer** -> stops -> the page.
 
-A UTF-8 sequence is never split and nothing is said twice: what may still become another character is held back. A byte-level
-vocabulary goes through an incremental UTF-8 decoder, at constant cost an id. Any other is decoded again over a short window.
+A UTF-8 sequence is never split and nothing is said twice: what may still become another character
+is held back. A byte-level vocabulary goes through an incremental UTF-8 decoder, at constant cost an
+id. Any other is decoded again over a short window.
 
     detokenizer = Detokenizer(tokenizer)
     "".join(map(detokenizer.push, ids)) + detokenizer.finish()
@@ -47,7 +49,8 @@ class Detokenizer:
 class _Window:
     """Decodes `context + pending` and gives out what goes beyond the text of `context`.
 
-    `context` holds the ids given out last, since a decoder may treat the first id of a text differently.
+    `context` holds the ids given out last, since a decoder may treat the first id of a text
+    differently.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -68,7 +71,11 @@ class _Window:
         return self._give_out(text)
 
     def flush(self) -> str:
-        return self._give_out(self._tokenizer.decode(self._context + self._pending)) if self._pending else ""
+        return (
+            self._give_out(self._tokenizer.decode(self._context + self._pending))
+            if self._pending
+            else ""
+        )
 
     def _give_out(self, text: str) -> str:
         delta = text[len(self._context_text) :]

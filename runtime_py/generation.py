@@ -1,12 +1,14 @@
 """One request: from the ids of a prompt to a stream of text.
 
-Input:  a model's context, prompt ids, sampling options. Output: `Piece`s, the last with a reason and statistics.
+Input:  a model's context, prompt ids, sampling options. Output: `Piece`s, the last with a reason
+and statistics.
 Way of the data: engine -> **generation** (context -> sampling -> detokenizer -> stops) -> the page.
 
-A request goes through `prompt -> token -> token ... -> end`. Every token is a piece, also while its text is held back
-(half a character, or what may be a stop string), and the last token's piece carries the end:
-    stop     a stop token or a stop string came; neither is shown. The ids include the stop token, as Hugging Face's do.
-    length   max_tokens, or prompt and reply fill the context
+A request goes through `prompt -> token -> token ... -> end`. Every token is a piece, also while its
+text is held back (half a character, or what may be a stop string), and the last token's piece
+carries the end:
+    stop     a stop token or a stop string came; neither is shown. The ids include the stop token,
+    as Hugging Face's do. length   max_tokens, or prompt and reply fill the context
     abort    abort() was called, or the stream was left unread while another request waited
 
     async for piece in stream:
@@ -17,13 +19,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from runtime_py.context import Context
 from runtime_py.detokenizer import Detokenizer
 from runtime_py.errors import AbortedError, InputError
-from runtime_py.sampling import Sampler, SamplingOptions
+from runtime_py.sampling import Row, Sampler, SamplingOptions
 from runtime_py.stops import StopStrings
 from runtime_py.tokenizer import Tokenizer
 from runtime_py.turns import Turns, clock_s
@@ -45,7 +47,9 @@ class Stats:
 
 @dataclass(frozen=True)
 class Piece:
-    """What one token adds. `text` may be empty; the last piece has a `finish_reason` and `stats`."""
+    """What one token adds. `text` may be empty; the last piece has a `finish_reason` and
+    `stats`.
+    """
 
     text: str
     ids: tuple[int, ...] = ()
@@ -75,53 +79,65 @@ class Decoder(Protocol):
 class HostDecoder:
     """Brings the logits of every step to the host and samples there."""
 
-    def __init__(self, context: Context, sampler: Sampler, logits: object, prompt_ids: Sequence[int]) -> None:
-        self._context, self._sampler = context, sampler
-        self._logits = logits
-        self._seen = set(prompt_ids)
-        self._waiting: list[int] = []
+    def __init__(self, context: Context, request: Request, logits: Row) -> None:
+        self._context, self._logits = context, logits
+        self._sampler = Sampler(request.options, request.known_tokens, request.seed)
+        self._seen = set(request.prompt_ids)
+        self._waiting: tuple[int, ...] = ()
 
     async def next(self) -> Sequence[int]:
         """Return the next id, after putting the one before it into the cache."""
         if self._waiting:
             self._logits = await self._context.append(self._waiting)
-        token = self._sampler.sample(self._logits, len(self._context.ids), self._seen)  # type: ignore[arg-type]
+        token = self._sampler.sample(self._logits, len(self._context.ids), self._seen)
         self._seen.add(token)
-        self._waiting = [token]
+        self._waiting = (token,)
         return self._waiting
 
 
 class Stream:
     """The pieces of one reply, to be read once with `async for`.
 
-    Reading may stop at any time: leaving the loop, `aclose()`, dropping the stream and `abort()` all free the model.
+    Reading may stop at any time: leaving the loop, `aclose()`, dropping the stream and `abort()`
+    all free the model.
     """
 
-    def __init__(self, request: Request, context: Context, tokenizer: Tokenizer | None, turns: Turns) -> None:
+    def __init__(
+        self, request: Request, context: Context, tokenizer: Tokenizer | None, turns: Turns
+    ) -> None:
         self.request = request
         self.stats: Stats | None = None
-        self._context, self._tokenizer, self._turns = context, tokenizer, turns
-        self._aborted = False
-        self._reading = False
+        self._context, self._turns = context, turns
+        self._reply = _Reply(request, tokenizer)
+        self._clock = _Clock(len(request.prompt_ids))
+        self._decoder: Decoder | None = None
+        self._ahead: list[int] = []
+        self._aborted = self._reading = False
         self._last_read_s = clock_s()
-        self._pieces = self._generate()
 
     @property
     def prompt_ids(self) -> tuple[int, ...]:
         """The ids that the model is given."""
         return self.request.prompt_ids
 
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """The ids of the reply so far."""
+        return tuple(self._reply.ids)
+
     def __aiter__(self) -> AsyncIterator[Piece]:
         return self
 
     async def __anext__(self) -> Piece:
         if self._reading:
-            raise InputError("this stream is being read already", hint="read a stream from one place")
+            raise InputError("this stream is being read already", hint="read it from one place")
+        if self.stats is not None:
+            raise StopAsyncIteration
         self._reading = True
         try:
-            return await self._pieces.__anext__()
+            return await self._next_piece()
         except BaseException:
-            self._turns.give_back(self)
+            self._end()
             raise
         finally:
             self._reading = False
@@ -130,12 +146,12 @@ class Stream:
     async def aclose(self) -> None:
         """End the reply and free the model; harmless when it is over."""
         self.abort()
-        self._turns.give_back(self)
-        if not self._reading:
-            await self._pieces.aclose()
 
     def abort(self) -> None:
-        """End the reply at its next step, with finish_reason "abort"; frees the model if nobody is reading."""
+        """End the reply at its next step with finish_reason "abort"; a stream that nobody reads
+
+        gives the model free at once.
+        """
         self._aborted = True
         if not self._reading:
             self._turns.give_back(self)
@@ -144,47 +160,45 @@ class Stream:
         """Return for how long nobody has been reading."""
         return 0.0 if self._reading else clock_s() - self._last_read_s
 
-    def __del__(self) -> None:
-        self._turns.give_back(self)
-
     async def text(self) -> str:
-        """Return the whole reply."""
+        """Read on to the end and return the text."""
         return "".join([piece.text async for piece in self])
 
-    async def _generate(self) -> AsyncIterator[Piece]:
-        await self._turns.take(self)
-        clock = _Clock(len(self.prompt_ids), self._context.computed)
-        reply = _Reply(self.request, self._tokenizer)
+    async def _next_piece(self) -> Piece:
         try:
-            decoder = await self._start(clock)
-            while not self._aborted and reply.reason is None:
-                for token in await decoder.next():
-                    clock.count_token()
-                    piece = reply.add(token)
-                    if reply.reason is not None:
-                        yield self._end(piece, reply.reason, clock)
-                        return
-                    yield piece
-                    if self._aborted:
-                        break
+            piece = self._reply.add(await self._next_id())
         except AbortedError:
-            self._aborted = True
-        finally:
-            if self._turns.holder is self:
-                self._context.truncate(len(self.prompt_ids) + len(reply.ids))
-            self._turns.give_back(self)
-        yield self._end(Piece(reply.flush()), "abort", clock)
+            return self._finished(Piece(self._reply.flush(), (), "abort"))
+        return piece if piece.finish_reason is None else self._finished(piece)
 
-    async def _start(self, clock: _Clock) -> Decoder:
-        logits = await self._context.evaluate(self.prompt_ids, lambda: self._aborted)
-        clock.end_prefill(self._context.computed)
-        sampler = Sampler(self.request.options, self.request.known_tokens, self.request.seed)
-        return HostDecoder(self._context, sampler, logits, self.prompt_ids)
+    async def _next_id(self) -> int:
+        """Return the next id; raises `AbortedError` where the request is to end."""
+        self._check_aborted()
+        if self._decoder is None:
+            await self._turns.take(self)
+            self._decoder = await self._prefill()
+        if not self._ahead:
+            self._ahead = list(await self._decoder.next())
+        self._clock.count_token()
+        return self._ahead.pop(0)
 
-    def _end(self, piece: Piece, reason: str, clock: _Clock) -> Piece:
+    async def _prefill(self) -> Decoder:
+        self._clock.start(self._context.computed)
+        logits = await self._context.evaluate(self.prompt_ids, self._check_aborted)
+        self._clock.end_prefill(self._context.computed)
+        return HostDecoder(self._context, self.request, logits)
+
+    def _check_aborted(self) -> None:
+        if self._aborted:
+            raise AbortedError("the request was aborted")
+
+    def _finished(self, piece: Piece) -> Piece:
+        return replace(piece, stats=self._end())
+
+    def _end(self) -> Stats:
         self._turns.give_back(self)
-        self.stats = clock.stats()
-        return Piece(piece.text, piece.ids, reason, self.stats)
+        self.stats = self._clock.stats()
+        return self.stats
 
 
 class _Reply:
@@ -209,7 +223,7 @@ class _Reply:
             self.reason = "stop"
         elif len(self.ids) >= self._request.limit:
             self.reason = "length"
-        return Piece(text + self.flush() if self.reason else text, (token,))
+        return Piece(text + self.flush() if self.reason else text, (token,), self.reason)
 
     def flush(self) -> str:
         """Return the text that was held back; a stop string may still end it."""
@@ -222,10 +236,13 @@ class _Reply:
 class _Clock:
     """Times the stages of a request."""
 
-    def __init__(self, prompt_tokens: int, computed: int) -> None:
-        self._prompt_tokens, self._computed = prompt_tokens, computed
-        self._new_tokens = 0
-        self._tokens = 0
+    def __init__(self, prompt_tokens: int) -> None:
+        self._prompt_tokens = prompt_tokens
+        self._computed = self._new_tokens = self._tokens = 0
+        self._start = self._prefilled = self._first = self._last = 0.0
+
+    def start(self, computed: int) -> None:
+        self._computed = computed
         self._start = self._prefilled = self._first = self._last = time.perf_counter()
 
     def end_prefill(self, computed: int) -> None:

@@ -1,9 +1,11 @@
 """The tokenizer library of the browser, behind the `Backend` protocol.
 
 Input:  the text of tokenizer.json. Output: a `Backend` whose every call returns plain Python data.
-Way of the data: web/tokenizer.js -> **js_tokenizer** -> `tokenizer`. Imported only under Pyodide, by `engine`.
+Way of the data: web/tokenizer.js -> **js_tokenizer** -> `tokenizer`. Imported only under Pyodide,
+by `engine`.
 
-A call's only proxy, the array of ids, is destroyed before the call returns.
+A JS object lives as long as Python holds it: the array of ids goes when a call returns, the
+tokenizer on `close`.
 
     tokenizer = Tokenizer(JsBackend(text))
 """
@@ -17,7 +19,7 @@ from runtime_py.errors import TokenizerError
 
 
 class JsBackend:
-    """Wraps what `create` of web/tokenizer.js returns; owns that proxy until `close`."""
+    """Wraps what `create` of web/tokenizer.js returns; holds it until `close`."""
 
     def __init__(self, text: str) -> None:
         import tabfire_tokenizers
@@ -29,16 +31,12 @@ class JsBackend:
             raise TokenizerError(
                 f"tokenizer.json cannot be read: {error}", hint="export the model again"
             ) from error
-        self._encode = self._handle.encode
-        self._id_to_token = self._handle.idToToken
+        self._encode: Any = self._handle.encode
+        self._id_to_token: Any = self._handle.idToToken
 
     def encode(self, text: str, first: bool) -> list[int]:
         """Return the ids of `text`, in which no special token is looked for."""
-        array = self._encode(text, first)
-        try:
-            return [int(i) for i in array.to_py().tolist()]
-        finally:
-            array.destroy()
+        return [int(i) for i in self._encode(text, first).to_py().tolist()]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of `ids`."""
@@ -54,6 +52,5 @@ class JsBackend:
         return str(self._handle.outline())
 
     def close(self) -> None:
-        """Give the proxies back; the backend cannot be used any more."""
-        for proxy in (self._encode, self._id_to_token, self._handle):
-            proxy.destroy()
+        """Let go of the tokenizer; the backend cannot be used any more."""
+        self._handle = self._encode = self._id_to_token = None

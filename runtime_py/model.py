@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from runtime_py.errors import BadBundleError
-from runtime_py.sampling import Logits
+from runtime_py.sampling import Row
 from runtime_py.schema import Graph, Value
 from runtime_py.tensor import Tensor
 
@@ -30,8 +30,10 @@ class Model(Protocol):
     max_prefill: int
     vocabulary: int
 
-    async def prefill(self, token_ids: Sequence[int], input_pos: int) -> Logits | Sequence[float]:
-        """Return the V logits after the last of at most `max_prefill` tokens, the first at `input_pos`."""
+    async def prefill(self, token_ids: Sequence[int], input_pos: int) -> Row:
+        """Return the V logits after the last of at most `max_prefill` tokens, the first at
+        `input_pos`.
+        """
 
     async def logits(self, token_ids: Sequence[int], input_pos: int) -> Tensor:
         """Return the logits after each of at most `max_prefill` tokens: f32 [S, V]."""
@@ -48,7 +50,9 @@ class SessionModel:
         graph: Graph = session.graph
         logits = _port(graph, LOGITS)
         _port(graph, TOKENS)
-        if not {"S", "L", "input_pos"} <= set(graph.ranges) or not isinstance(logits.shape[-1], int):
+        if not {"S", "L", "input_pos"} <= set(graph.ranges) or not isinstance(
+            logits.shape[-1], int
+        ):
             raise BadBundleError(
                 f"this is no language model: its symbols are {sorted(graph.ranges)}",
                 hint="load it with Session.load",
@@ -57,9 +61,10 @@ class SessionModel:
         self.max_prefill = graph.ranges["S"][1]
         self.context = graph.ranges["input_pos"][1] + 1
 
-    async def prefill(self, token_ids: Sequence[int], input_pos: int) -> memoryview | tuple[float, ...]:
+    async def prefill(self, token_ids: Sequence[int], input_pos: int) -> Row:
         """Return the V logits after the last token."""
-        return (await self._run(token_ids, input_pos, 1)).flat()
+        row: Row = (await self._run(token_ids, input_pos, 1)).flat()
+        return row
 
     async def logits(self, token_ids: Sequence[int], input_pos: int) -> Tensor:
         """Return the logits after each token, [S, V]."""
@@ -81,4 +86,6 @@ def _port(graph: Graph, name: str) -> Value:
     for port in (*graph.inputs, *graph.outputs):
         if port.name == name:
             return graph.values[port.value]
-    raise BadBundleError(f"this is no language model: it has no {name!r}", hint="load it with Session.load")
+    raise BadBundleError(
+        f"this is no language model: it has no {name!r}", hint="load it with Session.load"
+    )

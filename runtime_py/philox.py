@@ -1,11 +1,11 @@
 """Random numbers that are a function of (seed, position), with no state to keep.
 
 Input:  a 64-bit seed and a 32-bit counter. Output: four 32-bit words, or one number in (0, 1).
-Way of the data: under `sampling`; imports nothing. A kernel can compute the same words, since only 32-bit operations
-(and the high half of a 32 x 32 product) are needed.
+Way of the data: under `sampling`; imports nothing. A kernel can compute the same words, since only
+32-bit operations (and the high half of a 32 x 32 product) are needed.
 
-Philox4x32-10: Salmon, Moraes, Dror, Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011, section 3.3.
-A round with key (k0, k1) maps (c0, c1, c2, c3) to
+Philox4x32-10: Salmon, Moraes, Dror, Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011,
+section 3.3. A round with key (k0, k1) maps (c0, c1, c2, c3) to
     (hi(M1 * c2) ^ c1 ^ k0,  lo(M1 * c2),  hi(M0 * c0) ^ c3 ^ k1,  lo(M0 * c0))
 and between rounds each key word grows by its Weyl constant, modulo 2**32.
 

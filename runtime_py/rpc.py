@@ -1,96 +1,35 @@
 """Answers the worker's messages: the one door through which a page or a test reaches the runtime.
 
-Input:  a method name, JSON params, `emit` (takes JSON text of an event), `blobs` (JS maps `inputs`, `outputs`).
-Output: JSON text `{"result": ...}` or `{"error": {code, message, hint}}`; arrays' bytes in `blobs.outputs`.
+Input:  a method name, JSON params, `emit` (takes JSON text of an event), `blobs` (JS maps `inputs`,
+        `outputs`).
+Output: JSON text `{"result": ...}` or `{"error": {code, message, hint}}`; arrays' bytes in
+        `blobs.outputs`.
 Way of the data: web/core.js -> rpc -> `session` or `engine`.
 
-What is loaded gets a handle, a small integer; every later call names it. Arrays cross as `{dtype, shape}` in JSON
-beside their bytes, a JS buffer, so that large outputs need not pass through the Python heap.
+What is loaded gets a handle, a small integer; every later call names it. Arrays cross as
+`{dtype, shape}` in JSON beside their bytes, a JS buffer, so that large outputs need not pass
+through the Python heap.
 
     await handle("load", '{"url": "http://localhost:8000/models/smollm2/"}', emit, blobs)
-    # '{"result": {"handle": 1, "model": {...}, "report": {...}}}'
+    # '{"result": {"handle": 1, "model": {...}, "adapter": {...}, ...}}'
 """
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import json
 import sys
 import time
 import traceback
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 from runtime_py.errors import InputError, InternalError, TabfireError
-from runtime_py.schema import Value
-from runtime_py.symbols import evaluate
+from runtime_py.rpc_call import Call, Emit, Loaded, describe, sessions
 from runtime_py.tensor import Tensor
 
-Emit: TypeAlias = "Callable[[str], object]"
-
-
-@dataclass
-class Loaded:
-    """A session, and the engine on top of it if the bundle is a language model."""
-
-    session: Any
-    engine: Any = None
-
-
-@dataclass(frozen=True)
-class Call:
-    """One request; `emit` sends an event to whoever asked."""
-
-    params: dict[str, Any]
-    emit: Emit
-    blobs: Any
-
-    def send(self, kind: str, **fields: Any) -> None:
-        self.emit(json.dumps({"type": kind, **fields}))
-
-    @property
-    def loaded(self) -> Loaded:
-        handle = self.params.get("handle")
-        if handle not in _loaded:
-            raise InputError(f"nothing is loaded under handle {handle!r}", hint="call load first")
-        return _loaded[handle]
-
-    @property
-    def engine(self) -> Any:
-        engine = self.loaded.engine
-        if engine is None:
-            raise InputError("this bundle was loaded as a plain session", hint="load it as an engine")
-        return engine
-
-    @property
-    def symbols(self) -> dict[str, int]:
-        return dict(self.params.get("symbols") or {})
-
-    @property
-    def arrays(self) -> dict[str, Any]:
-        """How the arrays that came along describe themselves: name -> `{dtype, shape}`."""
-        return dict(self.params.get("arrays") or {})
-
-    def step_inputs(self) -> dict[str, Any]:
-        """Return the arrays as JS buffers, after a check of dtype and shape against the graph."""
-        graph, values = self.loaded.session.graph, self.loaded.session.values
-        ports = {port.name: values[port.value] for port in graph.inputs}
-        for name, found in self.arrays.items():
-            if name in ports:
-                _check(name, found, _describe(ports[name], self.symbols))
-        return {name: self.blobs.inputs.get(name) for name in self.arrays}
-
-    def give(self, name: str, data: Any) -> None:
-        """Hand an output's bytes to JS: a JS buffer as it is, Python bytes as a copy."""
-        if isinstance(data, (bytes, bytearray, memoryview)):
-            from pyodide.ffi import to_js
-
-            data = to_js(memoryview(data))
-        self.blobs.outputs.set(name, data)
-
-
-_loaded: dict[int, Loaded] = {}
-_next_handle = 1
+_handles = itertools.count(1)
 
 
 async def handle(method: str, params_json: str, emit: Emit, blobs: Any) -> str:
@@ -102,7 +41,7 @@ async def handle(method: str, params_json: str, emit: Emit, blobs: Any) -> str:
         return json.dumps({"result": result})
     except TabfireError as error:
         return json.dumps({"error": error.to_dict()})
-    except Exception as error:  # the boundary: whatever it is must reach the page, with where it came from
+    except Exception as error:  # the boundary: whatever it is must reach the page
         wrapped = InternalError(f"{type(error).__name__}: {error}", hint="this is a bug in tabfire")
         return json.dumps({"error": {**wrapped.to_dict(), "detail": traceback.format_exc()}})
 
@@ -119,8 +58,7 @@ async def hello(call: Call) -> dict[str, Any]:
 
 
 async def load(call: Call) -> dict[str, Any]:
-    """Open a bundle. `kind` is "session", "engine" or (left out) whatever the bundle is."""
-    global _next_handle
+    """Open a bundle as an engine, or as a plain session with `kind` = "session"."""
     url, options = call.params["url"], call.params.get("options") or {}
     started = time.perf_counter()
 
@@ -136,21 +74,53 @@ async def load(call: Call) -> dict[str, Any]:
 
         engine = await Engine.load(url, options, progress)
         loaded = Loaded(engine.session, engine)
-    number, _next_handle = _next_handle, _next_handle + 1
-    _loaded[number] = loaded
-    load_ms = 1000 * (time.perf_counter() - started)
-    return {"handle": number, **_versions(), "load_ms": load_ms, "report": loaded.session.report()}
+    number = next(_handles)
+    sessions[number] = loaded
+    return {
+        "handle": number,
+        **_versions(),
+        "load_ms": 1000 * (time.perf_counter() - started),
+        "model": dict(loaded.session.bundle.manifest.model),
+        "adapter": loaded.session.device.describe(),
+        "defaults": _defaults(loaded.engine),
+    }
+
+
+async def close(call: Call) -> dict[str, Any]:
+    """Free what a handle holds; harmless when it holds nothing."""
+    loaded = sessions.pop(call.params.get("handle", 0), None)
+    if loaded is not None:
+        (loaded.engine or loaded.session).close()
+    return {}
+
+
+async def stats(call: Call) -> dict[str, Any]:
+    """Return versions, the size of Python's memory, and the calls into JS that steps made."""
+    import tabfire_worker
+
+    loaded = sessions.get(call.params.get("handle", 0))
+    return {
+        **_versions(),
+        "heap_bytes": tabfire_worker.heap_bytes(),
+        "loaded": len(sessions),
+        "js_calls": loaded.session.device.calls if loaded else 0,
+    }
+
+
+async def report(call: Call) -> dict[str, Any]:
+    """Return what the session decided and counted, as plain data."""
+    return dict(call.loaded.session.report())
 
 
 async def run(call: Call) -> dict[str, Any]:
-    """Run one step; `symbols` by name, inputs and outputs as arrays that stay outside the Python heap."""
+    """Run one step; `symbols` by name, inputs and outputs as arrays kept out of Python's heap."""
     session, symbols = call.loaded.session, call.symbols
     wanted = call.params.get("outputs")
     outputs = await session.run(call.step_inputs(), outputs=wanted, raw=True, **symbols)
     described = {}
     for port in session.graph.outputs:
         if port.name in outputs:
-            described[port.name] = _describe(session.values[port.value], symbols)
+            described[port.name] = describe(session.values[port.value], symbols)
             call.give(port.name, outputs[port.name])
     return {"arrays": described}
 
@@ -176,35 +146,54 @@ async def restore(call: Call) -> dict[str, Any]:
     return {}
 
 
-async def report(call: Call) -> dict[str, Any]:
-    """Return what the session decided and counted, as plain data."""
-    return dict(call.loaded.session.report())
+async def profile(call: Call) -> dict[str, Any]:
+    """Run one step as `run` does and return the GPU time of every dispatch, in order."""
+    times = await call.loaded.session.profile(call.step_inputs(), **call.symbols)
+    return {"dispatches": [dataclasses.asdict(time) for time in times]}
+
+
+async def generate(call: Call) -> dict[str, Any]:
+    """Answer `prompt` (text, ids or messages): an event "piece" for every token, then the whole."""
+    started = time.perf_counter()
+    stream = call.engine.generate(call.params.get("prompt"), **(call.params.get("options") or {}))
+    ids, texts, times, last = [], [], [], None
+    async for piece in stream:
+        times.append(1000 * (time.perf_counter() - started))
+        ids += piece.ids
+        texts.append(piece.text)
+        call.send("piece", text=piece.text, ids=list(piece.ids))
+        last = piece
+    return {
+        "prompt_ids": list(stream.prompt_ids),
+        "ids": ids,
+        "text": "".join(texts),
+        "finish_reason": last.finish_reason if last else "abort",
+        "timings": dataclasses.asdict(last.stats) if last and last.stats else {},
+        "token_ms": [after - before for before, after in itertools.pairwise(times)],
+    }
+
+
+async def logits(call: Call) -> dict[str, Any]:
+    """Return the logits after each of `ids`, the first of them at `input_pos`, as an array."""
+    tensor = await call.engine.logits(call.params["ids"], call.params.get("input_pos", 0))
+    call.give("logits", tensor.data)
+    return {"arrays": {"logits": {"dtype": tensor.dtype, "shape": list(tensor.shape)}}}
 
 
 async def abort(call: Call) -> dict[str, Any]:
-    """Stop the call that is running; harmless when none is."""
-    if call.params.get("handle") in _loaded:
+    """Stop the generation that is running; harmless when none is."""
+    if call.params.get("handle") in sessions:
         call.engine.abort()
     return {}
 
 
-async def close(call: Call) -> dict[str, Any]:
-    """Free what a handle holds; harmless when it holds nothing."""
-    loaded = _loaded.pop(call.params.get("handle", 0), None)
-    if loaded is not None:
-        (loaded.engine or loaded.session).close()
-    return {}
-
-
-async def stats(call: Call) -> dict[str, Any]:
-    """Return the size of the Python heap (the WebAssembly memory) in bytes, and the versions."""
-    import tabfire_worker
-
-    return {**_versions(), "heap_bytes": tabfire_worker.heap_bytes(), "loaded": len(_loaded)}
-
-
 METHODS: dict[str, Callable[[Call], Awaitable[dict[str, Any]]]] = {
-    f.__name__: f for f in (hello, load, run, reset, state, restore, report, abort, close, stats)
+    method.__name__: method
+    for method in (
+        *(hello, load, close, stats, report),
+        *(run, reset, state, restore, profile),
+        *(generate, logits, abort),
+    )
 }
 
 
@@ -214,18 +203,13 @@ def _versions() -> dict[str, Any]:
     return {
         "python": sys.version.split()[0],
         "pyodide": tabfire_worker.pyodide_version,
+        "browser": tabfire_worker.user_agent,
         "boot_ms": tabfire_worker.boot_ms,
     }
 
 
-def _describe(value: Value, symbols: dict[str, int]) -> dict[str, Any]:
-    """Return `{dtype, shape}` of a graph value at these symbol values."""
-    return {"dtype": value.dtype, "shape": [evaluate(dim, symbols) for dim in value.shape]}
-
-
-def _check(name: str, found: dict[str, Any], expected: dict[str, Any]) -> None:
-    if found != expected:
-        raise InputError(
-            f"input {name!r} is {found['dtype']} {found['shape']}, "
-            f"this step needs {expected['dtype']} {expected['shape']}"
-        )
+def _defaults(engine: Any) -> dict[str, Any]:
+    """Return the sampling options that the bundle recommends, without those it leaves open."""
+    if engine is None:
+        return {}
+    return {k: v for k, v in dataclasses.asdict(engine.defaults).items() if v not in (None, ())}

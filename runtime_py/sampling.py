@@ -1,20 +1,23 @@
 """From logits to the next token id.
 
-Input:  V logits of the last position, the options of a request, the ids so far. Output: one token id.
+Input:  V logits of the last position, the options of a request, the ids so far. Output: one token
+id.
 Way of the data: session -> logits -> **sampling** -> token id -> tokenizer.
 
-The filters stand in the order of Hugging Face's `generate`: repetition penalty, temperature, top-k, top-p, min-p.
+The filters stand in the order of Hugging Face's `generate`: repetition penalty, temperature, top-k,
+top-p, min-p.
     penalty r   x_i := x_i / r if x_i > 0 else x_i * r, for every id of prompt and reply
                 (Keskar et al. 2019, "CTRL", section 4.1, with the sign rule of Hugging Face)
-    temperature w_i := exp((x_i - max x) / T); T = 0 takes the largest logit, the lowest id among equals
-    top-k       keep x_i >= the k-th largest; equals of the k-th all stay
-    top-p       keep i while the mass ranked above i is < p of the whole (Holtzman et al. 2019, section 3.1)
-    min-p       keep w_i >= p * max w (Nguyen et al. 2024, "Turning Up the Heat", section 3)
-The draw walks the kept ids upwards until their weight passes u * sum(w); u is `philox.uniform(seed, position)`, so a
-reply depends on its seed and its place, never on what was sampled before it.
+    temperature w_i := exp((x_i - max x) / T); T = 0 takes the largest logit, the lowest id among
+    equals top-k       keep x_i >= the k-th largest; equals of the k-th all stay
+    top-p       keep i while the mass ranked above i is < p of the whole (Holtzman et al. 2019,
+    section 3.1) min-p       keep w_i >= p * max w (Nguyen et al. 2024, "Turning Up the Heat",
+    section 3)
+The draw walks the kept ids upwards until their weight passes u * sum(w); u is `philox.uniform(seed,
+position)`, so a reply depends on its seed and its place, never on what was sampled before it.
 
-    sampler = Sampler(SamplingOptions(temperature=0.7, top_p=0.9, seed=7), known_tokens=49152, seed=7)
-    token = sampler.sample(logits, position=12, seen={3, 17})
+    sampler = Sampler(SamplingOptions(temperature=0.7, top_p=0.9, seed=7), known_tokens=49152,
+    seed=7) token = sampler.sample(logits, position=12, seen={3, 17})
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from runtime_py import philox
 from runtime_py.errors import InputError, NonFiniteError, OptionError
@@ -34,16 +37,21 @@ FIRST_GUESS = 64  # candidates looked at before top-p asks for more; a nucleus i
 MAX_STOPS = 64
 
 
-class Logits(Protocol):
-    """V floats: a `memoryview` or `array` of float32, or anything with `tolist()`."""
+class FloatArray(Protocol):
+    """A `memoryview` or `array` of floats, or a numpy array."""
 
-    def tolist(self) -> list[float]:
+    def tolist(self) -> Sequence[float]:
         """Return the numbers as Python floats."""
+
+
+Row: TypeAlias = "FloatArray | list[float] | tuple[float, ...]"
 
 
 @dataclass(frozen=True)
 class SamplingOptions:
-    """How a reply is drawn and when it ends. The default is greedy, until a stop or the context's end."""
+    """How a reply is drawn and when it ends. The default is greedy, until a stop or the context's
+    end.
+    """
 
     max_tokens: int | None = None
     temperature: float = 0.0
@@ -67,7 +75,9 @@ class SamplingOptions:
         object.__setattr__(self, "stop", _stop_strings(self.stop))
 
     def updated(self, changes: Mapping[str, Any]) -> SamplingOptions:
-        """Return these options with `changes`; raises `OptionError` for a name or value not taken."""
+        """Return these options with `changes`; raises `OptionError` for a name or value not
+        taken.
+        """
         known = [field.name for field in fields(self)]
         for name in changes:
             if name not in known:
@@ -87,17 +97,21 @@ class SamplingOptions:
 
 
 class Sampler:
-    """Draws the ids of one request. `known_tokens` is the tokenizer's size: rows past it are never drawn."""
+    """Draws the ids of one request. `known_tokens` is the tokenizer's size: rows past it are never
+    drawn.
+    """
 
     def __init__(self, options: SamplingOptions, known_tokens: int, seed: int) -> None:
         self.options = options
         self.known_tokens = known_tokens
         self.seed = seed
 
-    def sample(self, logits: Logits | Sequence[float], position: int, seen: Collection[int] = ()) -> int:
-        """Return the id for `position` of the context; `seen` are the ids of prompt and reply so far.
+    def sample(self, logits: Row, position: int, seen: Collection[int] = ()) -> int:
+        """Return the id for `position` of the context; `seen` are the ids of prompt and reply so
+        far.
 
-        Raises `NonFiniteError` if a logit is NaN or +infinity (-infinity is a model's way to forbid an id).
+        Raises `NonFiniteError` if a logit is NaN or +infinity (-infinity is a model's way to forbid
+        an id).
         """
         scores = self._scores(logits)
         if self.options.repetition_penalty != 1.0:
@@ -109,8 +123,8 @@ class Sampler:
         sums = list(accumulate(weights))
         return ids[bisect_right(sums, philox.uniform(self.seed, position) * sums[-1])]
 
-    def _scores(self, logits: Logits | Sequence[float]) -> list[float]:
-        scores = list(logits) if isinstance(logits, (list, tuple)) else logits.tolist()  # type: ignore[union-attr]
+    def _scores(self, logits: Row) -> list[float]:
+        scores = list(logits if isinstance(logits, (list, tuple)) else logits.tolist())
         del scores[self.known_tokens :]
         if not scores:
             raise InputError("there are no logits to sample from")
@@ -119,7 +133,9 @@ class Sampler:
         return scores
 
     def _candidates(self, scores: list[float], best: float) -> tuple[Sequence[int], list[float]]:
-        """Return the ids that pass the filters, upwards, and their weights relative to the best one."""
+        """Return the ids that pass the filters, upwards, and their weights relative to the best
+        one.
+        """
         options = self.options
         ids: Sequence[int] = range(len(scores))
         if 0 < options.top_k < len(scores):
@@ -151,7 +167,9 @@ def _nucleus(
 
 
 def _nucleus_edge(weights: list[float], wanted: float) -> tuple[float, int]:
-    """Return the least weight of the nucleus, and how many of the candidates of just that weight belong to it."""
+    """Return the least weight of the nucleus, and how many of the candidates of just that weight
+    belong to it.
+    """
     count = FIRST_GUESS
     while True:
         ranked = heapq.nlargest(count, weights) if count < len(weights) else sorted(weights)[::-1]
@@ -203,4 +221,6 @@ def _check_number(
     inside = number and least <= float(value) <= most  # type: ignore[arg-type]
     if not inside or (open_below and value == least):
         sign = ">" if open_below else ">="
-        raise OptionError(f"{name} must be a number {sign} {least:g} and <= {most:g}, got {value!r}")
+        raise OptionError(
+            f"{name} must be a number {sign} {least:g} and <= {most:g}, got {value!r}"
+        )

@@ -1,6 +1,7 @@
 """Where a reply ends: stop strings, also when split over tokens, and stop token ids.
 
-Input:  pieces of text as they come; what a bundle says about end tokens. Output: text that is safe to show; a set of ids.
+Input:  pieces of text as they come; what a bundle says about end tokens. Output: text that is safe
+to show; a set of ids.
 Way of the data: detokenizer -> **stops** -> the page.
 
     stops = StopStrings(("\n\nUser:",))
@@ -13,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-# How well-known chat models end a turn. Whatever a bundle says, the reply is over at any of these if it is a special token.
+# How well-known chat models end a turn. Whatever a bundle says, the reply is over at any of these
+# if it is a special token.
 TURN_ENDS = (
     "<|im_end|>",
     "<|eot_id|>",
@@ -30,7 +32,9 @@ TURN_ENDS = (
 
 
 class StopStrings:
-    """Holds back what may be the start of a stop string; neither it nor anything after it is shown."""
+    """Holds back what may be the start of a stop string; neither it nor anything after it is
+    shown.
+    """
 
     def __init__(self, stops: tuple[str, ...]) -> None:
         self._stops = stops
@@ -63,13 +67,20 @@ class StopStrings:
         return 0
 
 
-def stop_token_ids(text: Mapping[str, Any], generation: Mapping[str, Any], specials: Mapping[str, int]) -> frozenset[int]:
-    """Return every id that ends a reply: the union of all that name one, never one source in place of another.
+def stop_token_ids(
+    text: Mapping[str, Any], generation: Mapping[str, Any], specials: Mapping[str, int]
+) -> frozenset[int]:
+    """Return every id that ends a reply: the union of all that name one, never one source in place
+    of another.
 
     `text` and `generation` are a manifest's; `specials` maps the tokenizer's special tokens to ids.
     """
     ids: set[int] = set()
-    for source in (text.get("eos_token_ids"), text.get("eos_token_id"), generation.get("eos_token_id")):
+    for source in (
+        text.get("eos_token_ids"),
+        text.get("eos_token_id"),
+        generation.get("eos_token_id"),
+    ):
         ids.update(_as_ids(source))
     names = [text.get("eos_token"), *TURN_ENDS]
     names += [(text.get("special_tokens") or {}).get("eos_token")]

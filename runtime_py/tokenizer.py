@@ -4,10 +4,11 @@ Input:  a `Backend` (web/tokenizer.js in a browser, the `tokenizers` package in 
 Output: ids or text.
 Way of the data: chat -> **tokenizer** -> engine -> `detokenizer` -> text.
 
-A special token is an id that no text may turn into by chance. So the backend never looks for them: `encode` finds them
-in the text itself and hands over what lies between. Where a guard character splits a special token's name (see
-`chat`), the name is ordinary text. A section between two special tokens is encoded whole, so merges over the border of
-template and message come out as in one plain call.
+A special token is an id that no text may turn into by chance. So the backend never looks for them:
+`encode` finds them in the text itself and hands over what lies between. Where a guard character
+splits a special token's name (see `chat`), the name is ordinary text. A section between two special
+tokens is encoded whole, so merges over the border of template and message come out as in one plain
+call.
 
     ids = tokenizer.encode("<|im_start|>user\nhi<|im_end|>")      # [1, 4093, 198, ...]
     tokenizer.decode(ids)
@@ -42,7 +43,9 @@ class Backend(Protocol):
 
 @dataclass(frozen=True)
 class AddedToken:
-    """A token that stands beside the learned vocabulary; a special one only ever comes from a template."""
+    """A token that stands beside the learned vocabulary; a special one only ever comes from a
+    template.
+    """
 
     content: str
     id: int
@@ -52,9 +55,11 @@ class AddedToken:
 
 
 class Tokenizer:
-    """Encodes and decodes for one model."""
+    """Encodes and decodes for one model; `bos` is put before a framed text even if the file does
+    not say so.
+    """
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, bos: str = "") -> None:
         self.backend = backend
         outline = _parse(backend.outline())
         self.size = int(outline["size"])
@@ -63,14 +68,16 @@ class Tokenizer:
         self.is_byte_level = _is_byte_level(outline.get("decoder"))
         self.prefix, self.suffix = self._frame(outline.get("post_processor"))
         names = sorted(self.specials, key=len, reverse=True)
+        if not self.prefix and bos in self.specials:
+            self.prefix = [self.specials[bos].id]
         self._pattern = re.compile("|".join(map(re.escape, names))) if names else None
         self._bytes: dict[int, bytes] = {}
 
     def encode(self, text: str, *, frame: bool = False, guard: str = "") -> list[int]:
         """Return the ids of `text`, in which special tokens count unless `guard` splits them.
 
-        `guard` is removed from what is encoded. `frame` adds what tokenizer.json puts around a text (usually a BOS), once:
-        a text that opens with it already gets no second one.
+        `guard` is removed from what is encoded. `frame` adds what tokenizer.json puts around a text
+        (usually a BOS), once: a text that opens with it already gets no second one.
         """
         if not isinstance(text, str):
             raise InputError(f"text must be a string, got {type(text).__name__}")
@@ -98,7 +105,9 @@ class Tokenizer:
         return token is not None and token.special
 
     def token_bytes(self, token_id: int) -> bytes:
-        """Return the bytes that an id of a byte-level vocabulary stands for; none for an unknown id."""
+        """Return the bytes that an id of a byte-level vocabulary stands for; none for an unknown
+        id.
+        """
         known = self._bytes.get(token_id)
         if known is None:
             known = self._bytes[token_id] = self._spell(token_id)
@@ -149,8 +158,8 @@ class Tokenizer:
 def byte_alphabet() -> dict[str, int]:
     """Return the 256 characters by which byte-level vocabularies spell bytes, and their bytes.
 
-    The printable characters of Latin-1 spell themselves; the other bytes, in order, take the characters from U+0100 on
-    (Radford et al. 2019, GPT-2, `bytes_to_unicode`).
+    The printable characters of Latin-1 spell themselves; the other bytes, in order, take the
+    characters from U+0100 on (Radford et al. 2019, GPT-2, `bytes_to_unicode`).
     """
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
@@ -188,7 +197,9 @@ def _is_byte_level(decoder: Any) -> bool:
 
 
 def _well_formed(text: str) -> str:
-    """Return `text` with surrogate pairs joined and lone ones replaced, as a browser would encode it."""
+    """Return `text` with surrogate pairs joined and lone ones replaced, as a browser would encode
+    it.
+    """
     try:
         text.encode()
     except UnicodeEncodeError:

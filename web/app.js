@@ -84,8 +84,9 @@ async function loadModel() {
     const options = debug ? { debug } : {};
     const onProgress = (/** @type {any} */ progress) => stages.show(progress);
     const engine = await Engine.load(entry.url, { options, onProgress, signal: controller.signal });
-    if (state.loading === controller) state.engine = engine;
-    else engine.close();
+    if (state.loading !== controller) return engine.close();
+    state.engine = engine;
+    get("temperature", HTMLInputElement).value = String(engine.info.defaults.temperature ?? 0);
   } catch (error) {
     if (state.loading === controller) showError(error, `${entry.name} could not be loaded`);
   } finally {
@@ -98,6 +99,7 @@ async function loadModel() {
 function sampling() {
   const seed = get("seed", HTMLInputElement).value;
   return {
+    ...state.engine?.info.defaults,
     temperature: get("temperature", HTMLInputElement).valueAsNumber || 0,
     max_tokens: get("max-tokens", HTMLInputElement).valueAsNumber || 512,
     ...(seed && { seed: Number(seed) }),
@@ -157,7 +159,7 @@ async function stream(engine, answer) {
   }
   const reason = state.summary?.finish_reason;
   if (reason === "length") return "Cut off at the longest answer, or at the end of the context.";
-  return reason === "aborted" ? "Stopped." : "";
+  return reason === "abort" ? "Stopped." : "";
 }
 
 async function updateDetails() {

@@ -69,7 +69,12 @@ export class Core {
   /** Give Python the modules that it cannot import from files. @param {any} python @param {number} bootMs */
   register(python, bootMs) {
     const heapBytes = () => python._module.HEAPU8.byteLength;
-    const worker = { heap_bytes: heapBytes, pyodide_version: python.version, boot_ms: bootMs };
+    const worker = {
+      heap_bytes: heapBytes,
+      pyodide_version: python.version,
+      user_agent: globalThis.navigator?.userAgent,
+      boot_ms: bootMs,
+    };
     python.registerJsModule("tabfire_worker", worker);
     python.registerJsModule("tabfire_profile", profile);
     python.registerJsModule("tabfire_replay", replay);

@@ -47,9 +47,11 @@ export interface LoadOptions {
 
 export interface Message {
   role: string;
-  content: string;
+  content: string | null;
+  [more: string]: unknown;
 }
 
+/** How a reply is drawn. Left out: greedy, until an end token or the context's end. */
 export interface GenerateOptions {
   max_tokens?: number;
   /** 0: the most likely token, always. */
@@ -70,9 +72,12 @@ export interface Summary {
   prompt_ids: number[];
   ids: number[];
   text: string;
-  /** "stop": an end token or stop string; "length": max_tokens or the context; "aborted". */
+  /** "stop": an end token or stop string; "length": max_tokens or the context; "abort". */
   finish_reason: string;
+  /** prompt_tokens, reused_tokens, generated_tokens, prefill_ms, first_token_ms, decode_ms, ..._tok_s */
   timings: Record<string, number>;
+  /** Milliseconds between one token and the next. */
+  token_ms: number[];
 }
 
 /** Some more text. The last piece of a generation carries its summary. */
@@ -101,7 +106,7 @@ export class Engine {
   /** Return an engine for the bundle at `url`; rejects with `TabfireError`, and then frees all it had made. */
   static load(url: string | URL, options?: LoadOptions): Promise<Engine>;
 
-  /** Python's, Pyodide's and the adapter's description, and how long the parts of loading took. */
+  /** Of loading: versions, `adapter`, `model` card, `defaults` (the sampling that the bundle recommends), `load_ms`. */
   readonly info: Record<string, any>;
 
   /** Answer a conversation. Leaving the loop early stops the generation. */

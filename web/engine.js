@@ -47,7 +47,7 @@ export class Engine {
 
   /** @param {import("./engine.d.ts").Message[]} messages @param {GenerateOptions} [options] */
   chat(messages, options = {}) {
-    return this.stream({ messages }, options);
+    return this.stream({ prompt: messages }, options);
   }
 
   /** @param {string | number[]} prompt @param {GenerateOptions} [options] */

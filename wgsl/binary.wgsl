@@ -23,6 +23,7 @@ accuracy: one f32 operation; f16 is computed in f32; pow is exp2(y * log2|x|) wi
 -#}
 {% import "macros/index.wgsl" as index %}
 {% import "macros/dtype.wgsl" as type %}
+{% import "macros/nan.wgsl" as nan %}
 {% set T = type.compute(dtype) %}
 {% set floating = T == "f32" %}
 {% set compare = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="} %}
@@ -47,29 +48,34 @@ struct Params {
 @group(0) @binding({{ 1 if scalar else 2 }}) var<storage, read_write> y: array<{{ "u32" if op in compare else dtype }}>;
 @group(0) @binding({{ 2 if scalar else 3 }}) var<uniform> params: Params;
 
+{% if floating and op in ("pow", "maximum", "minimum") %}
+{{ nan.is_nan() }}
+{% endif %}
 {% if op == "pow" %}
+{{ nan.make_nan() }}
 fn power(base: f32, exponent: f32) -> f32 {
     if (exponent == 0.0) { return 1.0; }
+    if (is_nan(base) || is_nan(exponent)) { return base + exponent; }
     if (base == 0.0) { return select(0.0, 1.0 / base, exponent < 0.0); }
     let size = exp2(exponent * log2(abs(base)));
     if (base > 0.0) { return size; }
-    // A negative base has a real power only where the exponent is an integer; NaN elsewhere, as pow() has it.
+    // A negative base has a real power only where the exponent is an integer; NaN elsewhere.
     let odd = abs(exponent - 2.0 * floor(exponent * 0.5)) == 1.0;
     let signed = select(size, -size, odd);
-    return select(log2(base), signed, exponent == floor(exponent));
+    return select(make_nan(base), signed, exponent == floor(exponent));
 }
 {% endif %}
 
 fn apply(left: {{ T }}, right: {{ T }}) -> {{ "u32" if op in compare else T }} {
 {% if op in compare %}
-    return select(0u, 1u, left {{ compare[op] }} right);
+    return select(0u, 1u, {{ "!(left == right)" if op == "ne" else "left " ~ compare[op] ~ " right" }});
 {% elif op == "pow" %}
     return power(left, right);
 {% elif op in infix %}
     return left {{ infix[op] }} right;
 {% elif floating %}
     // min() and max() may drop a NaN; a sum keeps it.
-    let nan = left != left || right != right;
+    let nan = is_nan(left) || is_nan(right);
     return select({{ {"maximum": "max", "minimum": "min"}[op] }}(left, right), left + right, nan);
 {% else %}
     return {{ {"maximum": "max", "minimum": "min"}[op] }}(left, right);

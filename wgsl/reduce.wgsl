@@ -22,6 +22,7 @@ accuracy: f32 (or i32) accumulation, a fixed order; a NaN gives NaN
 -#}
 {% import "macros/index.wgsl" as index %}
 {% import "macros/dtype.wgsl" as type %}
+{% import "macros/nan.wgsl" as nan %}
 {% set T = type.compute(dtype) %}
 {{ type.enable([dtype]) }}
 
@@ -40,11 +41,14 @@ struct Params {
 
 var<workgroup> parts: array<{{ T }}, 64>;
 
+{% if op == "amax" and T == "f32" %}
+{{ nan.is_nan() }}
+{% endif %}
 fn combine(a: {{ T }}, b: {{ T }}) -> {{ T }} {
 {% if op != "amax" %}
     return a + b;
 {% elif T == "f32" %}
-    return select(max(a, b), a + b, a != a || b != b);
+    return select(max(a, b), a + b, is_nan(a) || is_nan(b));
 {% else %}
     return max(a, b);
 {% endif %}

@@ -18,7 +18,7 @@ axes:
   interleaved: bool       # pairs (2i, 2i + 1); otherwise (i, i + R/2)
 requires: none
 launch: a thread a pair, 64 threads a workgroup; the grid folds to x and y
-accuracy: the angle modulo a turn is exact to position * 2^-33 turns, sine and cosine to 1e-7
+accuracy: the angle modulo a turn is exact to 2^-31 turns at any position, sine and cosine to 1e-7
 -#}
 {% import "macros/trig.wgsl" as trig %}
 {% import "macros/rope.wgsl" as rope %}

@@ -16,6 +16,7 @@ accuracy: f32, the maximum subtracted first; a row of -inf gives NaN, as torch h
 -#}
 {% import "macros/reduce.wgsl" as reduce %}
 {% import "macros/dtype.wgsl" as type %}
+{% import "macros/nan.wgsl" as nan %}
 {{ type.enable([dtype]) }}
 
 struct Params {
@@ -29,6 +30,10 @@ struct Params {
 
 {{ reduce.workgroup_sum(threads) }}
 {{ reduce.workgroup_max(threads) }}
+{{ nan.is_nan() }}
+fn exponential(v: f32) -> f32 {
+    return select(exp(v), v, is_nan(v));
+}
 
 @compute @workgroup_size({{ threads }})
 fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u,
@@ -45,11 +50,11 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
     peak = workgroup_max(lane, peak);
     var sum = 0.0;
     for (var i = lane; i < params.width; i += {{ threads }}u) {
-        sum += exp({{ type.load(dtype, "x[start + i]") }} - peak);
+        sum += exponential({{ type.load(dtype, "x[start + i]") }} - peak);
     }
     sum = workgroup_sum(lane, sum);
     for (var i = lane; i < params.width; i += {{ threads }}u) {
-        let v = exp({{ type.load(dtype, "x[start + i]") }} - peak) / sum;
+        let v = exponential({{ type.load(dtype, "x[start + i]") }} - peak) / sum;
         y[start + i] = {{ type.store(dtype, "v") }};
     }
 }

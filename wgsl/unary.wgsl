@@ -15,7 +15,9 @@ accuracy: WGSL's builtins in f32; sin and cos reduce to [-pi, pi] first; erf is 
 -#}
 {% import "macros/dtype.wgsl" as type %}
 {% import "macros/trig.wgsl" as trig %}
+{% import "macros/nan.wgsl" as nan %}
 {% set T = type.compute(dtype) %}
+{% set guarded = "select(apply(v), v, is_nan(v))" if T == "f32" else "apply(v)" %}
 {% set R = "u32" if op == "logical_not" else T %}
 {{ type.enable([dtype]) }}
 
@@ -29,23 +31,33 @@ struct Params {
 
 {% if op in ("tanh", "gelu_tanh") %}
 fn hyperbolic_tangent(v: f32) -> f32 {
-    // The builtin may overflow to NaN beyond +-44; past +-10 the result is +-1 to the last bit. A NaN stays one.
-    return select(tanh(clamp(v, -10.0, 10.0)), v, v != v);
+    // The builtin may overflow to NaN beyond +-44; past +-10 the result is +-1 to the last bit.
+    return tanh(clamp(v, -10.0, 10.0));
 }
 {% elif op == "gelu" %}
 fn erf(v: f32) -> f32 {
     let t = 1.0 / (1.0 + 0.3275911 * abs(v));
     let poly = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))));
-    return select(v, sign(v) * (1.0 - poly * exp(-v * v)), v == v);
+    return sign(v) * (1.0 - poly * exp(-v * v));
 }
 {% elif op in ("sin", "cos") %}
 {{ trig.sine_cosine() }}
 {% endif %}
 
+{% if op == "log" %}
+{{ nan.make_nan() }}
+{% endif %}
+{% if R == "f32" %}
+{{ nan.is_nan() }}
+{% endif %}
 fn apply(v: {{ T }}) -> {{ R }} {
 {% if op == "neg" %}
     return -v;
-{% elif op in ("exp", "log", "sqrt", "abs") %}
+{% elif op == "log" %}
+    // Zero, infinity and negative numbers by rule: SwiftShader has -88.0, 88.7 and 0 for them.
+    let finite = select(log(v), v, v > 3.4028234e38);
+    return select(select(finite, -1.0 / abs(v), v == 0.0), make_nan(v), v < 0.0);
+{% elif op in ("exp", "sqrt", "abs") %}
     return {{ op }}(v);
 {% elif op == "rsqrt" %}
     return inverseSqrt(v);
@@ -80,6 +92,6 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
     let first = (group.x + group.y * groups.x) * 1024u + lane;
     for (var i = first; i < min(first + 1024u, params.n); i += 256u) {
         let v = {{ type.load(dtype, "x[i]") }};
-        y[i] = {{ "apply(v)" if op == "logical_not" else type.store(dtype, "apply(v)") }};
+        y[i] = {{ "apply(v)" if op == "logical_not" else type.store(dtype, guarded) }};
     }
 }

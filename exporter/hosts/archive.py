@@ -1,4 +1,5 @@
-"""Packs what Pyodide needs into one zip: runtime_py, wgsl, and jinja2 with the pure part of markupsafe.
+"""Packs what Pyodide needs into one zip: runtime_py, wgsl, and jinja2 with the pure part of
+markupsafe.
 
 Input:  the source tree, and the packages installed for the running interpreter.
 Output: bytes of `tabfire.zip`, the same for the same sources (fixed dates, sorted names).
@@ -25,7 +26,9 @@ EPOCH = (1980, 1, 1, 0, 0, 0)
 def build_archive() -> bytes:
     """Return the zip; built again only when a source has changed."""
     files = _sources()
-    return _zip(tuple((name, path, path.stat().st_mtime_ns) for name, path in sorted(files.items())))
+    return _zip(
+        tuple((name, path, path.stat().st_mtime_ns) for name, path in sorted(files.items()))
+    )
 
 
 @functools.lru_cache(maxsize=2)

@@ -3,7 +3,8 @@
 Input:  arrays by name. Output: `{name: {dtype, shape}}` for the JSON side, and the bytes; and back.
 Way of the data: `host.call` -> arrays -> `channel`.
 
-    pack({"x": numpy.zeros(3, "float32")})    # ({"x": {"dtype": "f32", "shape": [3]}}, {"x": <memory>})
+    pack({"x": numpy.zeros(3, "float32")})    # ({"x": {"dtype": "f32", "shape": [3]}}, {"x":
+    <memory>})
 """
 
 from __future__ import annotations
@@ -25,14 +26,16 @@ INT32 = numpy.iinfo(numpy.int32)
 def pack(
     arrays: Mapping[str, numpy.typing.ArrayLike],
 ) -> tuple[dict[str, dict[str, Any]], dict[str, memoryview]]:
-    """Return descriptions and bytes. int64 that fits becomes i32, bool u32; other dtypes are refused."""
+    """Return descriptions and bytes. int64 that fits becomes i32, bool u32; other dtypes are
+    refused.
+    """
     described: dict[str, dict[str, Any]] = {}
     blobs: dict[str, memoryview] = {}
     for name, value in arrays.items():
         array = numpy.ascontiguousarray(_narrow(name, numpy.asarray(value)))
         shape = list(numpy.shape(value))
         described[name] = {"dtype": SAME[array.dtype.name], "shape": shape}
-        blobs[name] = memoryview(array.reshape(-1).view(numpy.uint8))
+        blobs[name] = array.reshape(-1).view(numpy.uint8).data
     return described, blobs
 
 

@@ -42,7 +42,7 @@ PLAYWRIGHT_BINARIES = (
 def find_browser(
     environ: Mapping[str, str] | None = None, platform: str = sys.platform
 ) -> pathlib.Path:
-    """Return the browser to use: the named one, Chrome Canary, Chrome, Chromium, Playwright's own."""
+    """Return the named browser, or Chrome Canary, Chrome, Chromium, Playwright's own."""
     env = os.environ if environ is None else environ
     named = env.get("TABFIRE_CHROME")
     if named:
@@ -69,21 +69,28 @@ def _candidates(env: Mapping[str, str], platform: str) -> Iterator[pathlib.Path]
             for root in (pathlib.Path("/Applications"), home / "Applications"):
                 yield root / f"{app}.app/Contents/MacOS/{app}"
     elif platform == "win32":
-        roots = [env[name] for name in ("LOCALAPPDATA", "PROGRAMFILES", "PROGRAMFILES(X86)") if name in env]
+        roots = [
+            env[name]
+            for name in ("LOCALAPPDATA", "PROGRAMFILES", "PROGRAMFILES(X86)")
+            if name in env
+        ]
         for folder in WINDOWS_FOLDERS:
             for root in roots:
                 yield pathlib.Path(root, folder, "Application/chrome.exe")
     else:
         for command in COMMANDS:
-            path = shutil.which(command, path=env.get("PATH", ""))
-            yield pathlib.Path(path or command)
+            yield pathlib.Path(shutil.which(command, path=env.get("PATH", "")) or command)
     yield from _playwright(env, platform)
 
 
 def _playwright(env: Mapping[str, str], platform: str) -> Iterator[pathlib.Path]:
-    """Yield the browsers in Playwright's download folder, newest first (or a pattern, to be reported)."""
+    """Yield the browsers in Playwright's download folder, newest first (or a pattern, to be
+    reported).
+    """
     home = pathlib.Path(env.get("HOME") or env.get("USERPROFILE") or "~").expanduser()
-    folder = {"darwin": home / "Library/Caches", "win32": home / "AppData/Local"}.get(platform, home / ".cache")
+    folder = {"darwin": home / "Library/Caches", "win32": home / "AppData/Local"}.get(
+        platform, home / ".cache"
+    )
     root = pathlib.Path(env.get("PLAYWRIGHT_BROWSERS_PATH") or folder / "ms-playwright")
     for pattern in PLAYWRIGHT_BINARIES:
         found = sorted(root.glob(pattern), reverse=True)

@@ -1,10 +1,14 @@
-"""The near end of a channel: sends requests to a worker that asks for them over HTTP, and gathers its answers.
+"""The near end of a channel: sends requests to a worker that asks for them over HTTP, and gathers
+its answers.
 
-Input:  a method, JSON params, named bytes. Output: the result, named bytes; events go to a callback.
-Way of the data: `host` -> channel -> `server` <-HTTP-> web/host/channel.js -> web/core.js -> runtime_py/rpc.py.
+Input:  a method, JSON params, named bytes. Output: the result, named bytes; events go to a
+callback.
+Way of the data: `host` -> channel -> `server` <-HTTP-> web/host/channel.js -> web/core.js ->
+runtime_py/rpc.py.
 
-The worker's side only ever makes ordinary HTTP requests, so a browser and Node are driven the same way, and megabytes
-travel as request bodies. One thread calls at a time; server threads fill the inbox.
+The worker's side only ever makes ordinary HTTP requests, so a browser and Node are driven the same
+way, and megabytes travel as request bodies. One thread calls at a time; server threads fill the
+inbox.
 """
 
 from __future__ import annotations
@@ -84,7 +88,12 @@ class Channel:
         with self._lock:
             self._ids += 1
             self._inputs.update(blobs)
-            request = {"id": self._ids, "method": method, "params": params, "blob_names": list(blobs)}
+            request = {
+                "id": self._ids,
+                "method": method,
+                "params": params,
+                "blob_names": list(blobs),
+            }
             self._requests.put(json.dumps(request).encode())
             return self._ids
 

@@ -1,10 +1,12 @@
 """The host that everything is judged by: headless Chrome or Chromium with WebGPU.
 
-Input:  a browser (`browser`), `$TABFIRE_ADAPTER` (swiftshader or gpu), `$TABFIRE_CHROME_FLAGS` (more flags).
+Input:  a browser (`browser`), `$TABFIRE_ADAPTER` (swiftshader or gpu), `$TABFIRE_CHROME_FLAGS`
+(more flags).
 Output: a process with a fresh profile that opens web/host/index.html.
 Way of the data: `host` -> chromium -> the browser's worker.
 
-The page talks to the local server by itself, so the browser needs no remote control and any version will do.
+The page talks to the local server by itself, so the browser needs no remote control and any version
+will do.
 """
 
 from __future__ import annotations
@@ -68,12 +70,20 @@ def browser_flags(
     env = os.environ if environ is None else environ
     is_root = getattr(os, "geteuid", lambda: 1)() == 0 if root is None else root
     flags = [*BASE_FLAGS, *(["--no-sandbox"] if is_root and platform == "linux" else [])]
-    return [*flags, *_adapter_flags(env, platform), *shlex.split(env.get("TABFIRE_CHROME_FLAGS", ""))]
+    return [
+        *flags,
+        *_adapter_flags(env, platform),
+        *shlex.split(env.get("TABFIRE_CHROME_FLAGS", "")),
+    ]
 
 
 def _adapter_flags(env: Mapping[str, str], platform: str) -> tuple[str, ...]:
-    """Return the flags that pick the adapter; a Linux machine is taken to have no GPU unless NVIDIA's driver shows."""
-    default = "swiftshader" if platform == "linux" and not os.path.exists("/dev/nvidiactl") else "gpu"
+    """Return the flags that pick the adapter; a Linux machine is taken to have no GPU unless
+    NVIDIA's driver shows.
+    """
+    default = (
+        "swiftshader" if platform == "linux" and not os.path.exists("/dev/nvidiactl") else "gpu"
+    )
     choice = env.get("TABFIRE_ADAPTER") or default
     if choice not in ADAPTERS:
         raise OptionError(f"$TABFIRE_ADAPTER is {choice!r}", hint=f"one of {', '.join(ADAPTERS)}")

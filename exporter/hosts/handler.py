@@ -3,8 +3,8 @@
 Input:  GET, HEAD, POST from this machine. Output: responses under a strict Content-Security-Policy.
 Way of the data: `server` -> handler -> the browser.
 
-Files are answered with an ETag and `no-cache` (kept by the browser, asked for again); a request that names the
-content by hash, `?sha256=...`, may be kept for good.
+Files are answered with an ETag and `no-cache` (kept by the browser, asked for again); a request
+that names the content by hash, `?sha256=...`, may be kept for good.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from exporter.hosts.server import Server
 
 CSP = (
-    "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; style-src 'self'; "
-    "img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; "
+    "style-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
 )
 HEADERS = {
     "Content-Security-Policy": CSP,
@@ -95,9 +96,11 @@ class Handler(BaseHTTPRequestHandler):
             self._send(b"", ".json", status=200)
 
     def _path(self) -> str | None:
-        """Return the asked-for path without its leading slash, None if it leads out or names another host.
+        """Return the asked-for path without its leading slash, None if it leads out or names
+        another host.
 
-        A page elsewhere can make its own name resolve to 127.0.0.1; the Host header then gives it away.
+        A page elsewhere can make its own name resolve to 127.0.0.1; the Host header then gives it
+        away.
         """
         host = self.headers.get("Host", "").partition(":")[0]
         path = urllib.parse.unquote(self.path.partition("?")[0]).lstrip("/")
@@ -212,7 +215,12 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(data)
 
     def _head(
-        self, status: int, suffix: str, length: int | None, etag: str, extra: dict[str, str] | None = None
+        self,
+        status: int,
+        suffix: str,
+        length: int | None,
+        etag: str,
+        extra: dict[str, str] | None = None,
     ) -> None:
         self.send_response(status)
         self.send_header("Content-Type", TYPES.get(suffix, "application/octet-stream"))

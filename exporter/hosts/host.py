@@ -1,7 +1,8 @@
 """A host: a process in which Pyodide and a GPU adapter live, driven from this one.
 
 Input:  a method of runtime_py/rpc.py, JSON params, numpy arrays.
-Output: the result, numpy arrays; the runtime's own typed exceptions; `HostError` when the process is gone.
+Output: the result, numpy arrays; the runtime's own typed exceptions; `HostError` when the process
+is gone.
 Way of the data: `exporter.run`, `serve.py` -> host -> `channel` -> worker.
 
     host = get_host("chromium")
@@ -12,6 +13,8 @@ Way of the data: `exporter.run`, `serve.py` -> host -> `channel` -> worker.
 from __future__ import annotations
 
 import atexit
+import contextlib
+import os
 import pathlib
 import signal
 import subprocess
@@ -19,7 +22,7 @@ import sys
 import tempfile
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 import numpy
@@ -38,7 +41,7 @@ TAIL_CHARS = 3000
 
 
 class Host(ABC):
-    """One child process at a time, started by the first call and again after a crash or a timeout."""
+    """One child process at a time, started by a call, and again after a crash or a timeout."""
 
     kind = ""
 
@@ -51,7 +54,7 @@ class Host(ABC):
 
     @abstractmethod
     def command(self, origin: str, key: str, folder: pathlib.Path) -> list[str]:
-        """Return the command line of a process that serves channel `key` of the server at `origin`."""
+        """Return the command line that serves channel `key` of the server at `origin`."""
 
     def environment(self) -> dict[str, str] | None:
         """Return the process's environment, None for this one's."""
@@ -86,7 +89,7 @@ class Host(ABC):
         on_event: Event | None = None,
         timeout_s: float = DEFAULT_TIMEOUT_S,
     ) -> tuple[dict[str, Any], Arrays]:
-        """Return `(result, arrays)` of a method; raises the runtime's exceptions, or `HostError`."""
+        """Return a method's result and arrays; raises the runtime's exceptions, or `HostError`."""
         described, blobs = codec.pack(arrays or {})
         with self._lock:
             channel = self._running()
@@ -104,6 +107,18 @@ class Host(ABC):
         """Send a request without waiting, also while another thread's call is running: `abort`."""
         if self._channel is not None:
             self._channel.notify(method, params or {})
+
+    @contextlib.contextmanager
+    def loaded(self, handle: int) -> Iterator[None]:
+        """Free what `load` answered `handle` for when the body ends; a body's error comes first."""
+        try:
+            yield
+        except BaseException:
+            if self.running:  # a process that went away took the session along
+                with contextlib.suppress(errors.TabfireError):
+                    self.call("close", {"handle": handle})
+            raise
+        self.call("close", {"handle": handle})
 
     def close(self) -> None:
         """End the process and the server; the next call starts both again."""
@@ -166,17 +181,15 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     if sys.platform == "win32":
         process.kill()
     else:
-        import os
-
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # a browser is many processes
-        except ProcessLookupError:
-            pass
     process.wait()
 
 
 def error_from(fields: Mapping[str, str]) -> errors.TabfireError:
-    """Return the exception that `fields` (`{code, message, hint}`) describes, of the class with that code."""
+    """Return the exception that `fields` (`{code, message, hint}`) describes, of the class with
+    that code.
+    """
     message = str(fields.get("message", ""))
     if fields.get("detail"):
         message += "\n" + str(fields["detail"])

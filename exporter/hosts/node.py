@@ -4,8 +4,8 @@ Input:  Node >= 20 on the path, web/node_modules, a Vulkan driver (`$VK_ICD_FILE
 Output: a process that runs web/host/node.js.
 Way of the data: `host` -> node -> web/core.js.
 
-Mesa's lavapipe from version 24 on works and offers shader-f16 on a CPU; older ones are refused by Dawn, and the
-first call that needs the GPU then raises `HostError`.
+Mesa's lavapipe from version 24 on works and offers shader-f16 on a CPU; older ones are refused by
+Dawn, and the first call that needs the GPU then raises `HostError`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from exporter.hosts.server import WEB
 from runtime_py.errors import HostError, TabfireError, WebGPUMissingError
 
 ADAPTER_HINT = (
-    "install a Vulkan driver that Dawn takes (Mesa's lavapipe from version 24: Debian 13 `mesa-vulkan-drivers`, "
-    "Debian 12 the same from bookworm-backports) and name its icd json in $VK_ICD_FILENAMES, or use --host chromium"
+    "install a Vulkan driver that Dawn takes (Mesa's lavapipe from version 24: Debian 13 "
+    "`mesa-vulkan-drivers`, Debian 12 the same from bookworm-backports) and name its icd json in "
+    "$VK_ICD_FILENAMES, or use --host chromium"
 )
 
 
@@ -31,7 +32,9 @@ class NodeHost(Host):
     def command(self, origin: str, key: str, folder: pathlib.Path) -> list[str]:
         node = shutil.which("node")
         if node is None:
-            raise HostError("no `node` on the path", hint="install Node 20 or later: https://nodejs.org")
+            raise HostError(
+                "no `node` on the path", hint="install Node 20 or later: https://nodejs.org"
+            )
         if not (WEB / "node_modules" / "webgpu").is_dir():
             raise HostError("web/node_modules has no Dawn", hint="run `npm ci` in web/")
         return [node, str(WEB / "host" / "node.js"), origin, key]

@@ -1,8 +1,9 @@
 """The local HTTP server: the web page, the runtime as a zip, bundles, and channels to workers.
 
 Input:  requests on 127.0.0.1.
-Output: `/` = web/ (with its node_modules), `/tabfire.zip` = `archive`, `/models/` = a folder of bundles with an
-        `index.json` made on the spot, `/bundles/<n>/` = folders mounted by a host, `/channel/<key>/` = `channel`.
+Output: `/` = web/ (with its node_modules), `/tabfire.zip` = `archive`, `/models/` = a folder of
+        bundles with an `index.json` made on the spot, `/bundles/<n>/` = folders mounted by a host,
+        `/channel/<key>/` = `channel`.
 Way of the data: disk -> server -> the browser. `serve.py` runs one; every host has one of its own.
 
     with Server(models=pathlib.Path("models")) as server:
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import sys
 import threading
 from http.server import ThreadingHTTPServer
 from typing import Any, Self
@@ -26,12 +28,12 @@ WEB = ROOT / "web"
 
 
 class Server(ThreadingHTTPServer):
-    """Serves until `stop()`. `gzip` packs JSON for clients that take it; `port` 0 picks a free one."""
+    """Serves until `stop()`. Port 0 picks a free one; `gzip` packs JSON for who takes it."""
 
     daemon_threads = True
     block_on_close = False
     # A reused address would let two servers share a port without either noticing (Windows).
-    allow_reuse_address = pathlib.os.name == "posix"
+    allow_reuse_address = sys.platform != "win32"
 
     def __init__(
         self,
@@ -85,7 +87,7 @@ class Server(ThreadingHTTPServer):
         """Say nothing: a browser that hangs up in the middle of a file is no event."""
 
     def index(self) -> dict[str, Any]:
-        """Return what `/models/index.json` says: every bundle in the models folder, by folder name."""
+        """Return what `/models/index.json` says: every bundle in the models folder."""
         found = sorted(self.models.glob("*/manifest.json")) if self.models else []
         return {"models": [entry for path in found if (entry := _describe(path))]}
 

@@ -10,7 +10,7 @@ Uses the axes: scheme, scale_type, norm, bias, residual, act.
 {% set ns = namespace(i=2) %}
 {{ declare(0, "x", x_type) }}
 {%- if scheme == "f32" %}
-{{ declare(1, "weight", "f32") }}
+{{ declare(1, "weight", code_type if code_type != "u32" else "f32") }}
 {%- else %}
 {{ declare(1, "codes", code_type) }}
 {{- declare(2, "scales", "u32" if scale_type == "f16" else "f32") }}
@@ -29,6 +29,20 @@ struct Params {
   stride: u32,  // outputs of a whole row of y
 }
 @group(0) @binding({{ ns.i }}) var<uniform> params: Params;
+{% endmacro %}
+
+{# load4(..)(m, i): elements i .. i+3 of a row, zero from K on; i is a multiple of 4. #}
+{% macro load4(source, name, base) %}
+fn {{ name }}({{ "m: u32, " if base }}i: u32) -> vec4<f32> {
+{% if k % 4 == 0 %}
+  return select(vec4<f32>(), {{ source }}[({{ base }}min(i, K - 4u)) / 4u], i < K);
+{% else %}
+  let e = vec4<u32>(i) + vec4<u32>(0u, 1u, 2u, 3u);
+  let at = {{ "vec4<u32>(m * K) + " if base }}min(e, vec4<u32>(K - 1u));
+  let value = vec4<f32>({{ source }}[at.x], {{ source }}[at.y], {{ source }}[at.z], {{ source }}[at.w]);
+  return select(vec4<f32>(), value, e < vec4<u32>(K));
+{% endif %}
+}
 {% endmacro %}
 
 {# store(m, n, value{s}): epilogue of output n of this window in row m, nothing past the edges. #}

@@ -16,6 +16,8 @@ Uses the axes: scheme, group, k, scale_type, tail.
 {% set words = 4 * ((k + 4 * chunk - 1) // (4 * chunk)) %}
 {% set group_chunks = (group + chunk - 1) // chunk if quantised else chunks %}
 {% set stored_groups = (words + group_chunks - 1) // group_chunks %}
+{# Chunks of a block of four that share a scale: all, two or one. #}
+{% set unit = 4 if group_chunks % 4 == 0 else 2 if group_chunks % 2 == 0 else 1 %}
 {% set scale_stride = stored_groups if affine else (stored_groups + 1) // 2 * 2 %}
 
 {% macro constants() %}
@@ -75,6 +77,40 @@ fn fetch(row: u32, c: u32) -> vec4<f32> {
 }
 {% endif %}
 {% endmacro %}
+
+{# fetch_block(row, b): chunks 4b .. 4b+3 of a row, in one 16-byte load where the codes are quantised. #}
+{% macro fetch_block() %}
+{% if quantised %}
+alias Block = vec4<u32>;
+
+fn fetch_block(row: u32, b: u32) -> Block {
+  return codes[row * (ROW_WORDS / 4u) + b];
+}
+{% else %}
+alias Block = array<vec4<f32>, 4>;
+
+fn fetch_chunk(row: u32, c: u32) -> vec4<f32> {
+{% if k % 4 == 0 %}
+  return weight[row * (K / 4u) + min(c, CHUNKS - 1u)];
+{% else %}
+  let first = row * K;
+  let i = vec4<u32>(4u * c) + vec4<u32>(0u, 1u, 2u, 3u);
+  let at = vec4<u32>(first) + min(i, vec4<u32>(K - 1u));
+  return vec4<f32>(weight[at.x], weight[at.y], weight[at.z], weight[at.w]);
+{% endif %}
+}
+
+fn fetch_block(row: u32, b: u32) -> Block {
+  return Block(fetch_chunk(row, 4u * b), fetch_chunk(row, 4u * b + 1u),
+               fetch_chunk(row, 4u * b + 2u), fetch_chunk(row, 4u * b + 3u));
+}
+{% endif %}
+{% endmacro %}
+
+{# The group of chunk `c`, an expression in WGSL. #}
+{% macro group_of(c) -%}
+{{ "(" ~ c ~ ") / GROUP_CHUNKS" if group_chunks > 1 else c }}
+{%- endmacro %}
 
 {# scale_at(row, g): (scale, offset) of group g; an 8-bit scale also undoes the 2^24 of low(). #}
 {% macro scale_at() %}

@@ -4,9 +4,9 @@
                      |r| <= pi/4, to about 1e-7 (the minimax polynomials of Cephes' sinf and cosf)
     sine_cosine()    declares `fn sine_cosine(v: f32) -> vec2f`, the argument reduced in three parts of pi/2
     rotation()       declares `fn rotation(position: u32, frequency: f32) -> vec2f`: (sin, cos) of the exact product.
-                     frequency / 2 pi becomes a fixed-point fraction of a turn in 32 bits by integer arithmetic, so
-                     the product with the position wraps to the angle modulo a turn without rounding: the error is
-                     position * 2^-33 turns (6e-6 radians at position 8192), where an f32 angle is off by 5e-4
+                     frequency / 2 pi becomes a fixed-point fraction of a turn by integer arithmetic, so the product
+                     with the position wraps to the angle modulo a turn: the error stays below 2^-31 turns at any
+                     position, where an f32 angle is off by up to 5e-4 radians at position 8192
 -#}
 {% macro quadrants() %}
 fn from_quadrant(r: f32, quadrant: u32) -> vec2f {
@@ -39,27 +39,37 @@ fn multiply_wide(a: u32, b: u32) -> vec2u {
     return vec2u((cross << 16u) | (low & 0xffffu), (a >> 16u) * (b >> 16u) + (mid >> 16u) + (cross >> 16u));
 }
 
-fn turn_fraction(frequency: f32) -> u32 {
-    // frequency = mantissa * 2^(exponent - 150); 1 / 2 pi = 0x28BE60DB9391054A / 2^64
+fn bits_from(words: array<u32, 3>, shift: u32) -> u32 {
+    let word = shift / 32u;
+    let bit = shift % 32u;
+    var low = 0u;
+    var high = 0u;
+    if (word < 3u) {
+        low = words[word] >> bit;
+    }
+    if (word < 2u && bit > 0u) {
+        high = words[word + 1u] << (32u - bit);
+    }
+    return high | low;
+}
+
+// frequency / 2 pi modulo 1 as 64 bits of fixed point (x the upper half): frequency = mantissa * 2^(exponent - 150),
+// 1 / 2 pi = 0x28BE60DB9391054A / 2^64.
+fn turn_fraction(frequency: f32) -> vec2u {
     let bits = bitcast<u32>(frequency);
     let exponent = (bits >> 23u) & 0xffu;
     let mantissa = (bits & 0x7fffffu) | 0x800000u;
     let low = multiply_wide(mantissa, 0x9391054Au);
     let high = multiply_wide(mantissa, 0x28BE60DBu);
     let middle = low.y + high.x;
-    let words = array<u32, 4>(low.x, middle, high.y + select(0u, 1u, middle < low.y), 0u);
-    let shift = 182u - min(exponent, 182u);
-    let word = min(shift >> 5u, 3u);
-    let bit = shift & 31u;
-    var next = 0u;
-    if (word < 3u) {
-        next = words[word + 1u];
-    }
-    return select((words[word] >> bit) | (next << (32u - max(bit, 1u))), words[word], bit == 0u);
+    let words = array<u32, 3>(low.x, middle, high.y + select(0u, 1u, middle < low.y));
+    let shift = 182u - min(exponent, 150u);
+    return vec2u(bits_from(words, shift), bits_from(words, shift - 32u));
 }
 
 fn rotation(position: u32, frequency: f32) -> vec2f {
-    let turns = position * turn_fraction(frequency);
+    let fraction = turn_fraction(frequency);
+    let turns = position * fraction.x + multiply_wide(position, fraction.y).y;
     let quadrant = (turns + 0x20000000u) >> 30u;
     let rest = bitcast<i32>(turns - (quadrant << 30u));
     return from_quadrant(f32(rest) * 1.4629180792671596e-9, quadrant);

@@ -1,0 +1,306 @@
+"""Fusions around attention: cache writes in place, attention over a cache, one product for q, k and v.
+
+Input:  an `Editor`. Output: True if it changed something.
+Way of the data: passes of `fuse`. `masks` decides what a mask made of positions means.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from exporter.fuse_linear import PRODUCTS, is_bare, merged_product, padded, same_weights_form, unique
+from exporter.masks import understand
+from exporter.rewrite import VIEWS, Editor
+from exporter.symbolic import same
+from runtime_py.schema import Node, Value, as_attr, expr_attr
+from runtime_py.symbols import Expr, combine
+
+SWAP = (0, 2, 1, 3)
+
+
+def write_caches_in_place(editor: Editor) -> bool:
+    """slice_scatter(buffer, rows, dim 1) then copy(.., buffer) -> update_cache(rows, buffer), without the two copies.
+
+    The buffer is [1, C, H, D]. Whoever reads its old content must do so before; readers of the new one read it.
+    """
+    for copy in editor.nodes:
+        if copy.op != "copy":
+            continue
+        buffer = copy.mutates[0]
+        scatter = editor.made_by(copy.inputs[0], "slice_scatter")
+        if scatter is None or not _is_cache_write(editor, scatter, buffer):
+            continue
+        out = scatter.outputs[0]
+        at = editor.position[scatter.name]
+        late = [n for n in editor.users.get(buffer, []) if editor.position[n.name] > at and n.name != copy.name]
+        writers = [n for n in editor.nodes if buffer in n.mutates]
+        if late or len(writers) > 1 or out in editor.exposed or _old_views_read_late(editor, buffer, at):
+            continue
+        attrs = {"input_pos": scatter.attrs["start"]}
+        name = f"{scatter.name}.update_cache"
+        write = Node(name, "update_cache", (scatter.inputs[1], buffer), (), attrs, (buffer,), scatter.source)
+        editor.rename({out: buffer})
+        editor.replace([scatter, copy], [write], editor.nodes[at])
+        return True
+    return False
+
+
+def _is_cache_write(editor: Editor, scatter: Node, buffer: str) -> bool:
+    shape = editor.values[buffer].shape
+    return (
+        scatter.inputs[0] == buffer
+        and len(shape) == 4
+        and shape[0] == 1
+        and scatter.attrs["dim"] == 1
+        and scatter.attrs["step"] == 1
+        and editor.values[buffer].dtype in ("f32", "f16")
+    )
+
+
+def _old_views_read_late(editor: Editor, buffer: str, at: int) -> bool:
+    """True if a view of the buffer, taken before node `at`, is read (or shown) after it."""
+    shown = {buffer}
+    for node in editor.nodes[:at]:
+        if node.op in VIEWS and node.inputs[0] in shown:
+            shown.add(node.outputs[0])
+    shown.discard(buffer)
+    late = any(x in shown for node in editor.nodes[at + 1 :] for x in node.inputs)
+    return late or bool(shown & editor.exposed)
+
+
+@dataclass(frozen=True)
+class Keys:
+    """What attention's k (or v) turned out to be: a cache, its write, the entries read, heads repeated."""
+
+    cache: str
+    write: Node
+    extent: Expr
+    repeats: int
+
+
+def use_cached_attention(editor: Editor) -> bool:
+    """sdpa(q^T, cache_k^T, cache_v^T) after update_cache of both -> sdpa_with_kv_cache(q, k, v, caches).
+
+    ^T swaps dims 1 and 2. Keys may be cut to input_pos + S and heads repeated by expand (`repeat_kv`). A mask that
+    is causal (with or without a window) becomes an attribute, as proved by `masks`; another one that hides every
+    entry not yet written stays an operand; otherwise nothing is fused.
+    """
+    for node in editor.nodes:
+        if node.op != "sdpa" or node.attrs.get("causal"):
+            continue
+        keys, values = (_trace_cache(editor, node.inputs[i]) for i in (1, 2))
+        if keys is None or values is None or not _agree(editor, node, keys, values):
+            continue
+        position = expr_attr(keys.write, "input_pos")
+        rows = editor.values[str(node.inputs[0])].shape[2]
+        mask = padded(node, 4)[3]
+        meaning = understand(editor, mask, position, rows, keys.extent, editor.values[keys.cache].shape[1])
+        if meaning is None:
+            continue
+        _fuse_cached(editor, node, keys, values, dict(meaning.attrs), mask if meaning.keep_mask else None)
+        return True
+    return False
+
+
+def _trace_cache(editor: Editor, name: str | None) -> Keys | None:
+    """Follow attention's k or v back to a cache, through repeated heads, the swap of dims and a cut."""
+    repeats, extent, swapped = 1, None, False
+    while name is not None and name not in editor.graph.buffers:
+        node = editor.producer.get(name)
+        if node is None:
+            return None
+        head_dim = 2 if swapped else 1
+        if node.op == "permute" and node.attrs["dims"] == SWAP and not swapped:
+            swapped = True
+        elif node.op == "slice" and node.attrs["dim"] == 3 - head_dim and extent is None:
+            if node.attrs["start"] != 0 or node.attrs["step"] != 1:
+                return None
+            extent = editor.values[name].shape[3 - head_dim]
+        elif node.op == "view" and repeats == 1:
+            times = _repeated_heads(editor, node, head_dim)
+            if times is None:
+                return None
+            repeats, name = times
+            continue
+        else:
+            return None
+        name = node.inputs[0]
+    writes = [n for n in editor.users.get(str(name), []) if name in n.mutates]
+    if name is None or not swapped or len(writes) != 1 or writes[0].op != "update_cache":
+        return None
+    return Keys(name, writes[0], editor.values[name].shape[1] if extent is None else extent, repeats)
+
+
+def _repeated_heads(editor: Editor, node: Node, dim: int) -> tuple[int, str] | None:
+    """view(expand(view(x))) that repeats each head of `dim` n times -> (n, x)."""
+    expand = editor.made_by(node.inputs[0], "expand")
+    inner = editor.made_by(expand.inputs[0], "view") if expand is not None else None
+    if expand is None or inner is None or inner.inputs[0] is None:
+        return None
+    before, wide = editor.values[inner.inputs[0]].shape, editor.values[expand.outputs[0]].shape
+    narrow = editor.values[inner.outputs[0]].shape
+    if len(before) != 4 or narrow != (*before[: dim + 1], 1, *before[dim + 1 :]):
+        return None
+    times = wide[dim + 1]
+    after = (*before[:dim], combine("*", before[dim], times), *before[dim + 1 :])
+    if not isinstance(times, int) or editor.values[node.outputs[0]].shape != after:
+        return None
+    return times, inner.inputs[0]
+
+
+def _agree(editor: Editor, node: Node, keys: Keys, values: Keys) -> bool:
+    q = editor.values[str(node.inputs[0])].shape
+    cache = editor.values[keys.cache].shape
+    at = editor.position[node.name]
+    return (
+        keys.cache != values.cache
+        and q[0] == 1
+        and keys.repeats == values.repeats
+        and cache == editor.values[values.cache].shape
+        and same(keys.extent, values.extent)
+        and same(expr_attr(keys.write, "input_pos"), expr_attr(values.write, "input_pos"))
+        and all(same(editor.values[str(w.write.inputs[0])].shape[1], q[2]) for w in (keys, values))
+        and all(editor.position[w.write.name] < at for w in (keys, values))
+        and isinstance(q[1], int)
+        and isinstance(cache[2], int)
+        and q[1] % cache[2] == 0
+        and keys.repeats in (1, q[1] // cache[2])
+    )
+
+
+def _fuse_cached(
+    editor: Editor, node: Node, keys: Keys, values: Keys, attrs: dict[str, object], mask: str | None
+) -> None:
+    """Swap q in, attention, swap out; the writes go inside if nobody reads the caches between them and here."""
+    q, out = str(node.inputs[0]), node.outputs[0]
+    shape, dtype = editor.values[q].shape, editor.values[q].dtype
+    turned = (shape[0], shape[2], shape[1], shape[3])
+    before, after = unique(editor, f"{out}.q"), unique(editor, f"{out}.rows")
+    editor.values[before] = Value(before, dtype, turned)
+    editor.values[after] = Value(after, dtype, turned)
+    stored = {
+        "input_pos": as_attr(expr_attr(keys.write, "input_pos")),
+        "scale": node.attrs["scale"],
+        "softcap": node.attrs.get("softcap", 0.0),
+        **attrs,
+    }
+    writes = [keys.write, values.write]
+    merged = not _read_between(editor, node, keys, values)
+    inputs = (before, *(w.inputs[0] for w in writes if merged), keys.cache, values.cache, mask)
+    op = "sdpa_with_kv_cache" if merged else "sdpa_cached"
+    mutates = (keys.cache, values.cache) if merged else ()
+    new = [
+        Node(before, "permute", (q,), (before,), {"dims": SWAP}, (), node.source),
+        Node(after, op, inputs, (after,), stored, mutates, node.source),  # type: ignore[arg-type]
+        Node(out, "permute", (after,), (out,), {"dims": SWAP}, (), node.source),
+    ]
+    editor.replace([node, *(writes if merged else [])], new, node)
+
+
+def _read_between(editor: Editor, node: Node, keys: Keys, values: Keys) -> bool:
+    """True if a cache's new content reaches anything before `node` that survives the fusion."""
+    at = editor.position[node.name]
+    for part in (keys, values):
+        shown = {part.cache}
+        for other in editor.nodes[editor.position[part.write.name] + 1 : at]:
+            if shown & set(other.inputs):
+                shown |= set(other.outputs)
+                outside = [u for o in other.outputs for u in editor.users.get(o, []) if not _leads_to(editor, u, node)]
+                if other.mutates or outside or set(other.outputs) & editor.exposed:
+                    return True
+    return False
+
+
+def _leads_to(editor: Editor, user: Node, node: Node) -> bool:
+    """True if everything that `user` computes ends in `node`."""
+    if user.name == node.name:
+        return True
+    users = [u for out in user.outputs for u in editor.users.get(out, [])]
+    exposed = set(user.outputs) & editor.exposed
+    return bool(users) and not exposed and not user.mutates and all(_leads_to(editor, u, node) for u in users)
+
+
+def merge_qkv(editor: Editor) -> bool:
+    """sdpa_with_kv_cache(rope(linear q), rope(linear k), linear v) of one x, with views between ->
+    linear(q|k|v rows), rope_qkv_update, sdpa_cached. For linear_q and linear alike.
+    """
+    for node in editor.nodes:
+        if node.op != "sdpa_with_kv_cache":
+            continue
+        q, k, v = (_heads_of(editor, str(node.inputs[i]), roped) for i, roped in ((0, True), (1, True), (2, False)))
+        if q is None or k is None or v is None or not _mergeable(editor, node, q, k, v):
+            continue
+        inputs = merged_product(editor, [q.product, k.product, v.product], "qkv")
+        if inputs is not None:
+            _fuse_qkv(editor, node, (q, k, v), inputs)
+            return True
+    return False
+
+
+@dataclass(frozen=True)
+class Heads:
+    """The way from x to q, k or v: a product, a view into heads, and (not for v) a rope; read by nobody else."""
+
+    product: Node
+    rope: Node | None
+    steps: tuple[Node, ...]
+
+
+def _heads_of(editor: Editor, name: str, roped: bool) -> Heads | None:
+    steps: list[Node] = []
+    rope: Node | None = None
+    while True:
+        node = editor.producer.get(name)
+        if node is None or editor.only_user(name) is None:
+            return None
+        steps.append(node)
+        if node.op in PRODUCTS:
+            complete = (rope is not None) == roped
+            return Heads(node, rope, tuple(steps)) if complete and is_bare(node, allow_bias=True) else None
+        if node.op == "rope" and roped and rope is None:
+            rope = node
+        elif node.op != "view":
+            return None
+        name = str(node.inputs[0])
+
+
+def _mergeable(editor: Editor, node: Node, q: Heads, k: Heads, v: Heads) -> bool:
+    if q.rope is None or k.rope is None or not same_weights_form([q.product, k.product, v.product]):
+        return False
+    turns = [(r.inputs[1], dict(r.attrs)) for r in (q.rope, k.rope)]
+    shapes = [editor.values[str(name)].shape for name in node.inputs[:3]]
+    rows = [editor.values[part.product.outputs[0]].shape for part in (q, k, v)]
+    plain = all(
+        len(r) == 3 and r[:2] == s[:2] and r[2] == combine("*", s[2], s[3])
+        for r, s in zip(rows, shapes, strict=True)
+    )
+    return (
+        plain
+        and turns[0] == turns[1]
+        and same(expr_attr(q.rope, "input_pos"), expr_attr(node, "input_pos"))
+        and shapes[1] == shapes[2]
+    )
+
+
+def _fuse_qkv(
+    editor: Editor, node: Node, parts: tuple[Heads, Heads, Heads], inputs: tuple[str | None, ...]
+) -> None:
+    q, k, _ = parts
+    shape, dtype = editor.values[str(node.inputs[0])].shape, editor.values[str(node.inputs[0])].dtype
+    heads, width = int(str(shape[2])), int(str(shape[3]))
+    kv_heads = int(str(editor.values[str(node.inputs[1])].shape[2]))
+    rows, turned = unique(editor, f"{node.outputs[0]}.qkv"), unique(editor, f"{node.outputs[0]}.q")
+    editor.values[rows] = Value(rows, dtype, (*shape[:2], (heads + 2 * kv_heads) * width))
+    editor.values[turned] = Value(turned, dtype, shape)
+    rope = q.rope or k.rope
+    if rope is None:
+        return
+    attrs = {**rope.attrs, "heads": heads, "kv_heads": kv_heads, "head_dim": width}
+    caches = (str(node.inputs[3]), str(node.inputs[4]))
+    new = [
+        replace(q.product, name=rows, inputs=inputs, outputs=(rows,)),
+        Node(turned, "rope_qkv_update", (rows, rope.inputs[1], *caches), (turned,), attrs, caches, rope.source),
+        replace(node, op="sdpa_cached", inputs=(turned, *caches, *padded(node, 6)[5:6]), mutates=()),
+    ]
+    gone = [step for part in parts for step in part.steps]
+    editor.replace([*gone, node], new, node)
