@@ -98,7 +98,7 @@ def check_symbols(symbols: Mapping[str, Sym], arguments: Arguments) -> None:
             raise ExportError(f"symbol {name!r} is no identifier")
         if not 0 <= sym.min <= sym.max < 2**31:
             raise ExportError(f"symbol {name!r} has the range {sym.min}..{sym.max}, expected 0 <= min <= max")
-        if sym.max < 2:
+        if sym.max < 2 and not sym.is_fixed:
             raise ExportError(
                 f"symbol {name!r} has the range {sym.min}..{sym.max}: torch.export cannot keep 0 or 1 symbolic",
                 hint="write it as a constant of the model, or widen the range",
@@ -164,6 +164,8 @@ def pick_values(arguments: Arguments, symbols: Mapping[str, Sym], domain: Domain
 
 
 def _candidates(sym: Sym, given: int, avoid: set[int]) -> list[int]:
+    if sym.is_fixed:
+        return [sym.min]
     is_extent = any(isinstance(place, tuple) for place in sym.places)
     few = [given, *(range(6, 14) if is_extent else ()), *range(2, 14), sym.min, sym.max]
     return [v for v in dict.fromkeys(few) if max(2, sym.min) <= v <= sym.max and v not in avoid]
@@ -177,7 +179,7 @@ def _search(
     if not rest:
         return chosen if domain.allows(chosen) else None
     for value in options[rest[0]]:
-        if value not in chosen.values():
+        if value not in chosen.values() or len(options[rest[0]]) == 1:
             found = _search(options, domain, {**chosen, rest[0]: value})
             if found is not None:
                 return found
@@ -219,7 +221,7 @@ def _resize(tensor: torch.Tensor, dim: int, extent: int) -> torch.Tensor:
 def _export(module: nn.Module, arguments: Arguments, symbols: Mapping[str, Sym]) -> ExportedProgram:
     shapes: dict[str, Any] = {name: None for name in arguments}
     for sym in symbols.values():
-        for place in sym.places:
+        for place in sym.places if not sym.is_fixed else ():
             free = Dim.DYNAMIC(min=sym.min, max=sym.max)  # type: ignore[attr-defined, operator]
             if isinstance(place, tuple):
                 shapes[place[0]] = {**(shapes[place[0]] or {}), place[1]: free}
@@ -259,7 +261,7 @@ def _bind(program: ExportedProgram, arguments: Arguments, symbols: Mapping[str, 
     inputs = dict(zip(arguments, program.graph_signature.user_inputs, strict=True))
     names: dict[str, str] = {}
     for name, sym in symbols.items():
-        for place in sym.places:
+        for place in sym.places if not sym.is_fixed else ():
             argument = place if isinstance(place, str) else place[0]
             if isinstance(place, str) and isinstance(arguments[argument], torch.Tensor):
                 continue

@@ -47,6 +47,7 @@ def export_llama(arguments: argparse.Namespace) -> int:
     from exporter.stamp import is_current, make_stamp
 
     model_path, out_dir = Path(arguments.model), Path(arguments.out_dir)
+    _check_sizes(arguments.max_context, arguments.max_prefill)
     if not model_path.exists():
         raise OptionError(
             f"{model_path} does not exist", hint="MODEL is a .gguf file or a checkpoint folder"
@@ -68,7 +69,10 @@ def export_llama(arguments: argparse.Namespace) -> int:
         group=arguments.group,
     )
     write_llama(checkpoint, out_dir, max_prefill=arguments.max_prefill, stamp=stamp)
-    print(f"{out_dir}: {checkpoint.name}, exported in {time.monotonic() - started:.1f} s")
+    print(
+        f"{out_dir}: {checkpoint.name}, a context of {checkpoint.model.config.max_context} tokens,"
+        f" exported in {time.monotonic() - started:.1f} s"
+    )
     return 0
 
 
@@ -186,6 +190,16 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("bundle_dir", metavar="DIR")
     check.add_argument("--host", choices=("chromium", "node"), default="chromium")
     return parser
+
+
+def _check_sizes(max_context: int, max_prefill: int) -> None:
+    """Capture needs examples of S, L and input_pos that are 2 or more and unlike each other."""
+    for flag, value, least in (
+        ("--max-context", max_context, 8),
+        ("--max-prefill", max_prefill, 3),
+    ):
+        if value < least:
+            raise OptionError(f"{flag} is {value}", hint=f"give {least} or more")
 
 
 def _positive(text: str) -> int:

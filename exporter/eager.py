@@ -9,13 +9,14 @@ Way of the data: beside `capture`; `golden` stores what `run_steps` returns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import nn
 
+from exporter import ops
 from exporter.capture import Captured
 from exporter.golden import GoldenStep
 from runtime_py.errors import ExportError, InputError
@@ -35,25 +36,38 @@ def flatten_outputs(result: Any, names: Sequence[str] | None = None) -> dict[str
 
 
 @contextmanager
-def preserved(module: nn.Module) -> Iterator[None]:
-    """Put every buffer of `module` back, bit for bit, on leaving."""
-    saved = {name: buffer.detach().clone() for name, buffer in module.named_buffers()}
+def preserved(module: nn.Module, names: Iterable[str]) -> Iterator[None]:
+    """Put the buffers `names` of `module` back, bit for bit, on leaving."""
+    saved = {name: module.get_buffer(name).detach().clone() for name in names}
     try:
         yield
     finally:
-        with torch.no_grad():
-            for name, buffer in module.named_buffers():
-                buffer.copy_(saved[name])
+        restore(module, saved)
 
 
-def run_module(module: nn.Module, arguments: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """Return outputs and, under `buffer:NAME`, the buffers after one call; the module is left as it was."""
-    from exporter import ops
+def restore(module: nn.Module, saved: Mapping[str, torch.Tensor]) -> None:
+    """Overwrite buffers with saved contents."""
+    with torch.no_grad():
+        for name, content in saved.items():
+            module.get_buffer(name).copy_(content)
 
-    with torch.no_grad(), preserved(module), ops.cached_weights():
+
+def mutated_buffers(captured: Captured) -> list[str]:
+    """Return the names of the buffers that one call changes."""
+    return sorted(set(captured.program.graph_signature.buffers_to_mutate.values()))
+
+
+def run_module(
+    module: nn.Module, arguments: Mapping[str, Any], mutated: Sequence[str] = ()
+) -> dict[str, torch.Tensor]:
+    """Return outputs and, under `buffer:NAME`, the `mutated` buffers after one call.
+
+    The module is left as it was.
+    """
+    with torch.no_grad(), preserved(module, mutated), ops.cached_weights():
         result = flatten_outputs(module(**_cloned(arguments)))
         tensors = {name: _tensor(leaf) for name, leaf in result.items() if leaf is not None}
-        buffers = {f"buffer:{name}": b.detach().clone() for name, b in module.named_buffers()}
+        buffers = {f"buffer:{n}": module.get_buffer(n).detach().clone() for n in mutated}
     return {**tensors, **buffers}
 
 
@@ -75,15 +89,13 @@ def run_steps(
 
     A step is `{"inputs": {...}, "symbols": {...}}`; symbols that an input's shape tells may be left out.
     """
-    from exporter import ops
-
     result = []
-    with torch.no_grad(), preserved(module), ops.cached_weights():
-        start = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    mutated = mutated_buffers(captured)
+    with torch.no_grad(), preserved(module, mutated), ops.cached_weights():
+        start = {name: module.get_buffer(name).clone() for name in mutated}
         for index, step in enumerate(steps):
             if step.get("reset"):
-                for name, buffer in module.named_buffers():
-                    buffer.copy_(start[name])
+                restore(module, start)
             inputs, symbols = _complete(captured, step, index)
             arguments = {**captured.arguments, **inputs, **_numbers(captured, symbols)}
             outputs = flatten_outputs(module(**_cloned(arguments)), names)

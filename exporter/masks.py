@@ -14,13 +14,12 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from exporter.rewrite import Editor
 from exporter.symbolic import same
-from runtime_py.reference import run_node
-from runtime_py.reference_ops import Context
+from runtime_py.reference import Context, run_node
 from runtime_py.schema import Node
 from runtime_py.symbols import Expr, combine, evaluate
 
@@ -111,8 +110,6 @@ def _visible(editor: Editor, nodes: list[Node], mask: str, point: dict[str, int]
 
 
 def _with_values(editor: Editor) -> Any:
-    from dataclasses import replace
-
     return replace(editor.graph, values=editor.values)
 
 

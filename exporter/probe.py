@@ -16,19 +16,23 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from traceback import FrameSummary
 from typing import Any, TypeAlias
 
 import torch
 from torch import nn
 
 from exporter.capture import Captured, set_symbols
-from exporter.eager import run_module
+from exporter.eager import mutated_buffers, run_module
+from exporter.ops import cached_weights
 from exporter.symbolic import linear, to_expr
 from runtime_py.errors import ExportError
 from runtime_py.symbols import Expr, bounds, combine, show
 
 Point: TypeAlias = "dict[str, int]"
 MAX_POINTS = 4096
+TORCH = str(Path(torch.__file__).parent)
 RTOL, ATOL = 1e-3, 1e-4  # another size may take another kernel; a wrong path differs in the first digits
 
 
@@ -49,9 +53,10 @@ def settle(captured: Captured, module: nn.Module, *, run: bool = True) -> None:
             doubts.setdefault(tuple(point.values()), (point, assumption.where))
     for point in _corners(captured):
         doubts.setdefault(tuple(point.values()), (point, "the smallest sizes"))
-    for point, where in doubts.values() if run else ():
-        if captured.domain.allows(point):
-            compare_at(captured, module, point, where)
+    with cached_weights():
+        for point, where in doubts.values() if run else ():
+            if captured.domain.allows(point):
+                compare_at(captured, module, point, where)
 
 
 def assumptions(captured: Captured) -> list[Assumption]:
@@ -78,13 +83,13 @@ def _guards(captured: Captured) -> list[Any]:
 
 
 def _origin(guard: Any) -> tuple[str, bool]:
-    """Return the model's line of a guard, and True if that line itself branched (not torch on its behalf)."""
-    framework = str(getattr(guard.sloc, "framework_loc", None) or guard.sloc)
-    user = str(getattr(guard.sloc, "user_loc", None) or "")
-    by_user = bool(user) and user == framework
-    text = user or framework
-    inside_torch = any(part in text for part in ("_compile/", "torch/", "nn/modules/", "fx/"))
-    return ("" if inside_torch else text), by_user
+    """Return the model's line of a guard ("" if torch has none), and True if that line itself branched."""
+    place = getattr(guard.sloc, "framework_loc", None)
+    if isinstance(place, FrameSummary):
+        by_user = not place.filename.startswith(TORCH)
+        return (f"{Path(place.filename).name}:{place.lineno}  {place.line}" if by_user else ""), by_user
+    user = getattr(guard.sloc, "maybe_user_loc", None)
+    return str(user or ""), False
 
 
 def _doubtful(captured: Captured, assumption: Assumption) -> list[Point]:
@@ -103,7 +108,20 @@ def _doubtful(captured: Captured, assumption: Assumption) -> list[Point]:
                 hint="narrow the range to what the model's tensors can hold",
             )
     failing = [p for p in _points(captured) if not _holds_at(captured, assumption.expr, p)]
-    return [failing[0], failing[-1]] if failing else []
+    return _telling(captured, assumption.expr, failing)
+
+
+def _telling(captured: Captured, expr: Any, failing: list[Point]) -> list[Point]:
+    """Return the cheapest failing point, and the cheapest at the other end of what the guard is about.
+
+    Values of 0 and 1 are no news: torch excludes them everywhere, and one run at the least sizes tells.
+    """
+    about = [captured.names[str(symbol)] for symbol in expr.free_symbols]
+    by_cost = sorted(failing, key=lambda point: sum(point.values()))
+    first = by_cost[:1]
+    far = sorted(by_cost, key=lambda point: -max(point[name] for name in about))[:1]
+    grown = [p for p in far if max(p[name] for name in about) > 1 and p not in first]
+    return first + grown
 
 
 def _as_limit(captured: Captured, expr: Any) -> tuple[Expr, int] | None:
@@ -162,16 +180,17 @@ def _corners(captured: Captured) -> Iterator[Point]:
 def compare_at(captured: Captured, module: nn.Module, point: Point, where: str) -> None:
     """Run module and graph at `point`; raises `ExportError` if the module fails there or the two differ."""
     arguments = set_symbols(captured.arguments, captured.symbols, point)
+    mutated = mutated_buffers(captured)
     at = ", ".join(f"{name}={value}" for name, value in point.items())
     try:
-        want = run_module(module, arguments)
+        want = run_module(module, arguments, mutated)
     except Exception as error:
         raise ExportError(
             f"the model does not run at {at}, which the declared symbols allow: {error}",
             hint="narrow a range, or add constraints=[(expression, greatest value)]",
         ) from error
     try:
-        got = run_module(_graph_module(captured), arguments)
+        got = run_module(_graph_module(captured), arguments, mutated)
     except Exception as error:
         raise ExportError(f"the captured graph does not run at {at}: {error}  {where}") from error
     for name, tensor in want.items():

@@ -16,7 +16,9 @@ from torch import fx
 from runtime_py.schema import Source
 
 FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in [^\n]*\n\s*(?P<code>[^\n]*)')
-FOREIGN = (str(Path(torch.__file__).parent), str(Path(__file__).parent / "ops.py"), "torch/fx/")
+HERE = Path(__file__).parent
+# Layers of torch and of ours are not what a model's author looks for.
+FOREIGN = (str(Path(torch.__file__).parent), str(HERE / "ops.py"), str(HERE / "quantize.py"), "torch/")
 
 
 def source_of(node: fx.Node) -> Source:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -20,6 +20,8 @@ from exporter.bundle import read_manifest
 from runtime_py.errors import UserError
 
 SOURCES = Path(__file__).resolve().parent
+RUNNING = {"hosts", "run", "verify", "headless", "commands", "__main__", "__init__"}
+CONTRACT = ("schema.py", "symbols.py")
 
 
 def make_stamp(model: Path, arguments: Mapping[str, object]) -> str:
@@ -51,11 +53,11 @@ def _files(model: Path) -> list[Path]:
     return sorted(p for p in model.iterdir() if p.is_file()) if model.is_dir() else [model]
 
 
-def _source_files() -> Iterator[Path]:
-    """Yield the exporter's sources, hosts aside (they run bundles), and the contract with the
-    runtime.
-    """
-    for path in sorted(SOURCES.rglob("*.py")):
-        if "hosts" not in path.relative_to(SOURCES).parts:
-            yield path
-    yield from sorted((SOURCES.parent / "runtime_py").glob("s*.py"))
+def _source_files() -> list[Path]:
+    """Return the sources that decide what a bundle holds: not those that run one or check one."""
+    made_by = [
+        path
+        for path in sorted(SOURCES.rglob("*.py"))
+        if not RUNNING & {path.stem, *path.relative_to(SOURCES).parts}
+    ]
+    return [*made_by, *(SOURCES.parent / "runtime_py" / name for name in CONTRACT)]

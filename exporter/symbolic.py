@@ -36,6 +36,11 @@ class Sym:
     at: Place | Sequence[Place] = ()
 
     @property
+    def is_fixed(self) -> bool:
+        """True if the range is one value: the graph then holds that number."""
+        return self.min == self.max
+
+    @property
     def places(self) -> tuple[Place, ...]:
         """The bound places, whichever way `at` was written."""
         if isinstance(self.at, str):

@@ -17,8 +17,10 @@ from typing import Any
 
 from runtime_py import symbols
 from runtime_py.errors import InputError, UnsupportedOpError
-from runtime_py.reference_ops import REFERENCE, Context
+from runtime_py.reference_models import REFERENCE, Context
 from runtime_py.schema import Graph, Node
+
+__all__ = ["Context", "initial_buffers", "run", "run_node"]
 
 Observer = Callable[[Node, Mapping[str, Any]], None]
 

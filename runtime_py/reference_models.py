@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from runtime_py.reference_ops import Context, activation, op, rms_norm, softmax
+from runtime_py.reference_ops import REFERENCE, Context, activation, op, rms_norm, softmax
 from runtime_py.schema import Node
+
+__all__ = ["REFERENCE", "Context"]
 
 
 def _numpy() -> Any:

@@ -256,6 +256,3 @@ def _linear(ctx: Context, node: Node, x: Any, weight: Any, bias: Any = None, res
 def _embedding(ctx: Context, node: Node, ids: Any, weight: Any) -> Any:
     return weight[ids]
 
-
-# The larger operators register themselves in the same table.
-from runtime_py import reference_models  # noqa: E402, F401

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from runtime_py.errors import InputError
+from runtime_py.graph import check_step
 from runtime_py.schema import Value
 from runtime_py.symbols import evaluate
 
@@ -68,6 +69,7 @@ class Call:
     def step_inputs(self) -> dict[str, Any]:
         """Return the arrays as JS buffers, after a check of dtype and shape against the graph."""
         graph, values = self.loaded.session.graph, self.loaded.session.values
+        check_step(graph, self.symbols)
         ports = {port.name: values[port.value] for port in graph.inputs}
         for name, found in self.arrays.items():
             if name in ports:

@@ -93,7 +93,9 @@ def oracle_logits(sizes: Sizes, weights: Mapping[str, Tensor], ids: Sequence[int
     x = w["model.embed_tokens.weight"][list(ids)]
     for index in range(sizes.layers):
         layer = f"model.layers.{index}"
-        x = x + _oracle_attention(sizes, w, layer, _norm(sizes, x, w[f"{layer}.input_layernorm.weight"]))
+        x = x + _oracle_attention(
+            sizes, w, layer, _norm(sizes, x, w[f"{layer}.input_layernorm.weight"])
+        )
         h = _norm(sizes, x, w[f"{layer}.post_attention_layernorm.weight"])
         gate, up = (h @ w[f"{layer}.mlp.{name}_proj.weight"].T for name in ("gate", "up"))
         x = x + (gate / (1 + torch.exp(-gate)) * up) @ w[f"{layer}.mlp.down_proj.weight"].T
@@ -123,8 +125,13 @@ def _oracle_attention(sizes: Sizes, w: Weights, layer: str, x: Tensor) -> Tensor
 def _turn(sizes: Sizes, x: Tensor) -> Tensor:
     """Rotate pairs (i, i + D/2) as complex numbers."""
     half = sizes.head_dim // 2
-    angle = torch.arange(x.shape[1]).double()[:, None] * sizes.base ** (-torch.arange(half) / half).double()
-    turned = torch.complex(x[..., :half], x[..., half:]) * torch.polar(torch.ones_like(angle), angle)
+    angle = (
+        torch.arange(x.shape[1]).double()[:, None]
+        * sizes.base ** (-torch.arange(half) / half).double()
+    )
+    turned = torch.complex(x[..., :half], x[..., half:]) * torch.polar(
+        torch.ones_like(angle), angle
+    )
     return torch.cat((turned.real, turned.imag), -1)
 
 
@@ -140,7 +147,9 @@ def byte_tokens() -> list[str]:
 def tokenizer_json() -> str:
     """Return a byte-level tokenizer with one merge."""
     tokens = byte_tokens()
-    tokenizer = Tokenizer(models.BPE(vocab={t: i for i, t in enumerate(tokens)}, merges=[("h", "e")]))
+    tokenizer = Tokenizer(
+        models.BPE(vocab={t: i for i, t in enumerate(tokens)}, merges=[("h", "e")])
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(tokens[:3])

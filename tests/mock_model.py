@@ -16,7 +16,9 @@ Next = Callable[[Sequence[int]], int]
 
 
 class MockModel:
-    """Keeps the ids in its cache, and complains where an engine would read rows that nobody wrote."""
+    """Keeps the ids in its cache, and complains where an engine would read rows that nobody
+    wrote.
+    """
 
     def __init__(
         self, next_id: Next, vocabulary: int = 300, context: int = 64, max_prefill: int = 8
@@ -54,7 +56,9 @@ class MockModel:
         return rows
 
     def _row(self, ids: Sequence[int]) -> array.array[float]:
-        """Return logits that fall off from the next id, so that sampling has something to choose."""
+        """Return logits that fall off from the next id, so that sampling has something to
+        choose.
+        """
         best = self.next_id(ids)
         return array.array("f", [-abs(i - best) / 4 for i in range(self.vocabulary)])
 

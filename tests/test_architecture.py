@@ -20,7 +20,10 @@ STAGES = [
     {"program"},
     {"profile", "resources", "report"},
     {"session"},
-    {"sampling", "tokenizer", "chat", "model"},
+    {"sampling", "tokenizer", "chat", "stops", "turns"},
+    {"js_tokenizer", "detokenizer", "model"},
+    {"context"},
+    {"generation"},
     {"engine"},
     {"rpc"},
 ]

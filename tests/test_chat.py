@@ -22,7 +22,11 @@ HI = [{"role": "user", "content": "Hi"}]
 
 
 def render(source: str, messages: list[Any] = HI, **variables: Any) -> str:  # noqa: B006
-    return ChatTemplate(source, {"bos_token": "<s>", "eos_token": "</s>"}).render(messages, **variables).text
+    return (
+        ChatTemplate(source, {"bos_token": "<s>", "eos_token": "</s>"})
+        .render(messages, **variables)
+        .text
+    )
 
 
 def test_chatml() -> None:
@@ -84,7 +88,9 @@ def test_faulty_templates_are_typed_errors(source: str, message: str) -> None:
         render(source)
 
 
-@pytest.mark.parametrize("messages", [[], ["hi"], [{"content": "x"}], [{"role": 3}], [{"role": "user", "content": 3}]])
+@pytest.mark.parametrize(
+    "messages", [[], ["hi"], [{"content": "x"}], [{"role": 3}], [{"role": "user", "content": 3}]]
+)
 def test_messages_of_another_shape_are_refused(messages: list[Any]) -> None:
     with pytest.raises(InputError):
         render(CHATML, messages)
@@ -106,7 +112,8 @@ def test_tojson_escapes_no_html_and_keeps_unicode() -> None:
 
 def test_strftime_now() -> None:
     template = ChatTemplate(
-        "{{ strftime_now('%d %b %Y') }}", now=lambda: datetime.datetime(2024, 7, 26, tzinfo=datetime.UTC)
+        "{{ strftime_now('%d %b %Y') }}",
+        now=lambda: datetime.datetime(2024, 7, 26, tzinfo=datetime.UTC),
     )
     assert template.render(HI).text == "26 Jul 2024"
 
@@ -181,7 +188,9 @@ def test_a_role_may_complete_a_special_token() -> None:
     assert chat_ids(tokenizer, source, HI) == [256, *b"Hi"]
 
 
-@pytest.mark.parametrize("content", ["Hi", "\n\nHi ", "a < b", "[x]", "<", "text", "世界😊", "x" * 300])
+@pytest.mark.parametrize(
+    "content", ["Hi", "\n\nHi ", "a < b", "[x]", "<", "text", "世界😊", "x" * 300]
+)
 def test_a_message_without_special_tokens_encodes_as_in_one_plain_call(content: str) -> None:
     data = bpe_data(specials=SPECIALS, merges=["Ċ Ċ", "ĊĊ Ċ", "H i", "r Ċ"])
     tokenizer = Tokenizer(PackageBackend(data))
@@ -203,7 +212,9 @@ def test_a_template_sees_the_message_as_it_is() -> None:
 def test_case_34e_a_template_that_writes_bos_gives_exactly_one() -> None:
     data = bpe_data(specials=["<bos>"], post_processor=bos_template("<bos>", 256))
     tokenizer = Tokenizer(PackageBackend(data))
-    template = ChatTemplate("{{ bos_token }}{{ messages[0].content }}", {"bos_token": "<bos>"}, ["<bos>"])
+    template = ChatTemplate(
+        "{{ bos_token }}{{ messages[0].content }}", {"bos_token": "<bos>"}, ["<bos>"]
+    )
     prompt = template.render(HI)
     assert tokenizer.encode(prompt.guarded, guard=prompt.guard) == [256, *b"Hi"]
     assert tokenizer.encode("Hi", frame=True) == [256, *b"Hi"]

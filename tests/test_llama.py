@@ -16,7 +16,6 @@ from exporter import ops
 from exporter.models.llama import Llama, LlamaConfig, RopeScaling, inverse_frequencies
 from exporter.models.weights import RandomWeights
 from runtime_py.errors import ContextFullError, ExportError, InputError
-
 from tests import tolerances
 
 BASE = LlamaConfig(
@@ -124,7 +123,9 @@ def test_partial_rotary_in_both_pairings() -> None:
     pairs = [-1.27223, -1.83886, 2.87867, 4.08819, 5, 6, 7, 8]
     for interleaved, wanted in ((False, block), (True, pairs)):
         found = ops.rope(x, inv_freq, 3, interleaved)[0, 0, 0]
-        torch.testing.assert_close(found, torch.tensor(wanted, dtype=torch.float32), **tolerances.FIVE_DIGITS)
+        torch.testing.assert_close(
+            found, torch.tensor(wanted, dtype=torch.float32), **tolerances.FIVE_DIGITS
+        )
     with pytest.raises(InputError, match="turn 10 columns, x has 8"):
         ops.rope(x, torch.ones(5), 0)
 
@@ -168,7 +169,11 @@ def test_a_row_that_sees_nothing_is_zero() -> None:
     ids=["past-the-end", "negative", "batch-2", "heads", "width"],
 )
 def test_bad_cache_writes_are_refused(
-    value: tuple[int, ...], cache: tuple[int, ...], position: int, error: type[Exception], match: str
+    value: tuple[int, ...],
+    cache: tuple[int, ...],
+    position: int,
+    error: type[Exception],
+    match: str,
 ) -> None:
     buffer = torch.zeros(cache)
     with pytest.raises(error, match=match):

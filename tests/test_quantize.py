@@ -18,13 +18,14 @@ from exporter import ops
 from exporter.quantize import QuantEmbedding, QuantLinear, dequantize, pack, quantize
 from exporter.schemes import SCHEMES, effective_group, group_count, padded_width
 from runtime_py.errors import ExportError, InputError
-
 from tests import tolerances
 
 SHAPES = [(1, 8, 8), (3, 32, 32), (7, 80, 32), (5, 33, 33), (2, 97, 16), (3, 96, 32), (4, 64, 64)]
 
 
-def by_hand(codes: torch.Tensor, scales: torch.Tensor, mins: torch.Tensor | None, group: int, offset: int) -> torch.Tensor:
+def by_hand(
+    codes: torch.Tensor, scales: torch.Tensor, mins: torch.Tensor | None, group: int, offset: int
+) -> torch.Tensor:
     groups = torch.arange(codes.shape[1]) // group
     numbers = (codes.float() - offset) * scales[:, groups]
     return numbers if mins is None else numbers + mins[:, groups]
@@ -50,7 +51,9 @@ def test_pack_then_dequantize_is_exact(scheme: str, rows: int, columns: int, gro
 
 def test_example_of_the_format_page() -> None:
     text = (Path(__file__).parents[1] / "docs" / "FORMAT.md").read_text(encoding="utf-8")
-    found = re.search(r"w = (\[.*?\]): scale .*?codes = w \+ 8 =\s(\[.*?\])\..*?u32 0x(\w+);", text, re.DOTALL)
+    found = re.search(
+        r"w = (\[.*?\]): scale .*?codes = w \+ 8 =\s(\[.*?\])\..*?u32 0x(\w+);", text, re.DOTALL
+    )
     assert found is not None
     weight = torch.tensor([json.loads(found[1])], dtype=torch.float32)
     codes, scales, mins = quantize(weight, "q4gsw", 8)
@@ -135,7 +138,9 @@ def test_damaged_scales_are_refused_by_name(bad: float) -> None:
     ],
     ids=["code-16", "scale-count", "group-12", "group-0", "no-rows"],
 )
-def test_wrong_packing_is_refused(codes: torch.Tensor, scales: torch.Tensor, group: int, match: str) -> None:
+def test_wrong_packing_is_refused(
+    codes: torch.Tensor, scales: torch.Tensor, group: int, match: str
+) -> None:
     with pytest.raises(ExportError, match=match):
         pack(codes, scales, None, "q4gsw", group)
 
@@ -164,7 +169,9 @@ def test_only_the_scale_of_row_4_group_2_counts() -> None:
 @pytest.mark.parametrize("group", [16, 32, 64, 128, 256, 512, 2048])
 def test_every_group_size_counts(group: int) -> None:
     codes = torch.full((3, 2048), 7)
-    layer = QuantLinear.from_blocks(codes, torch.full((3, 2048 // group), 0.5), None, "q4gsw", group)
+    layer = QuantLinear.from_blocks(
+        codes, torch.full((3, 2048 // group), 0.5), None, "q4gsw", group
+    )
     assert layer(torch.ones(1, 2048))[0].tolist() == [-1024.0] * 3
 
 

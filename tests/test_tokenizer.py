@@ -72,7 +72,9 @@ def test_case_29_added_tokens() -> None:
 
 
 def test_lstrip_takes_the_spaces_before() -> None:
-    tokenizer = Tokenizer(PackageBackend(bpe_data(specials=[{"content": "<mask>", "lstrip": True}])))
+    tokenizer = Tokenizer(
+        PackageBackend(bpe_data(specials=[{"content": "<mask>", "lstrip": True}]))
+    )
     assert spelled(tokenizer.encode("a  <mask> b")) == ["a", 256, " ", "b"]
 
 
@@ -226,7 +228,9 @@ def feed(stops: tuple[str, ...], pieces: list[str]) -> tuple[list[str], bool]:
         (("😊",), ["a😊b"], ["a"], True),
     ],
 )
-def test_stop_strings(stops: tuple[str, ...], pieces: list[str], shown: list[str], stopped: bool) -> None:
+def test_stop_strings(
+    stops: tuple[str, ...], pieces: list[str], shown: list[str], stopped: bool
+) -> None:
     assert feed(stops, pieces) == (shown, stopped)
 
 

@@ -1,4 +1,5 @@
-"""The `tokenizers` package behind `runtime_py.tokenizer.Backend`, and small tokenizers to test with.
+"""The `tokenizers` package behind `runtime_py.tokenizer.Backend`, and small tokenizers to test
+with.
 
 Input:  the data of a tokenizer.json. Output: a `Backend` that finds no special token in a text.
 """
@@ -54,7 +55,9 @@ def bpe_data(
     added: Sequence[str | Mapping[str, Any]] = (),
     **model: Any,
 ) -> dict[str, Any]:
-    """Return a byte-level BPE over the 256 bytes, `merges` ("a b"), then special and added tokens."""
+    """Return a byte-level BPE over the 256 bytes, `merges` ("a b"), then special and added
+    tokens.
+    """
     tokens = [SPELLING[byte] for byte in range(256)]
     tokens += [merge.replace(" ", "", 1) for merge in merges]
     described = [(token, True) for token in specials] + [(token, False) for token in added]
@@ -65,8 +68,18 @@ def bpe_data(
         added_tokens.append({"id": i, **flags, "special": special, **given})
     vocab = {token: i for i, token in enumerate(tokens)}
     vocab.update(model.pop("vocab", {}))
-    split = {"type": "Split", "pattern": {"Regex": GPT2_PATTERN}, "behavior": "Isolated", "invert": False}
-    bytes_ = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    split = {
+        "type": "Split",
+        "pattern": {"Regex": GPT2_PATTERN},
+        "behavior": "Isolated",
+        "invert": False,
+    }
+    bytes_ = {
+        "type": "ByteLevel",
+        "add_prefix_space": False,
+        "trim_offsets": True,
+        "use_regex": False,
+    }
     return {
         "version": "1.0",
         "truncation": None,
@@ -75,8 +88,19 @@ def bpe_data(
         "normalizer": None,
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, bytes_]},
         "post_processor": model.pop("post_processor", None),
-        "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
-        "model": {"type": "BPE", "unk_token": None, "vocab": vocab, "merges": list(merges), **model},
+        "decoder": {
+            "type": "ByteLevel",
+            "add_prefix_space": True,
+            "trim_offsets": True,
+            "use_regex": True,
+        },
+        "model": {
+            "type": "BPE",
+            "unk_token": None,
+            "vocab": vocab,
+            "merges": list(merges),
+            **model,
+        },
     }
 
 
@@ -101,7 +125,13 @@ def sentencepiece_data() -> dict[str, Any]:
     """Return a small Llama-2-like tokenizer: "▁" for spaces, bytes as <0x..>, not byte-level."""
     words = ["▁", "a", "b", "▁a", "ab", "▁ab", "é"]
     tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *words]
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    flags = {
+        "single_word": False,
+        "lstrip": False,
+        "rstrip": False,
+        "normalized": False,
+        "special": True,
+    }
     return {
         "version": "1.0",
         "truncation": None,

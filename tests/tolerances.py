@@ -24,3 +24,8 @@ FIVE_DIGITS = {"atol": 1e-5, "rtol": 1e-5}
 # Half a step of a code, as a part of the group's peak: 0.5 / 7 (about 7 %) and 0.5 / 127, with room
 # for the rounding of an f16 scale.
 QUANT_STEP_OF_PEAK = {4: 0.5 / 7 * 1.01, 8: 0.5 / 127 * 1.01}
+
+# Merging twice the text may take 2.6 times the look-ups (n log n takes 2.2, n squared 4). Its time
+# grows by 2.2 to 2.5 on an idle machine; a busy one adds to that, but n squared is still told apart.
+MAX_LOOKUP_RATIO_PER_DOUBLING = 2.6
+MAX_TIME_RATIO_PER_DOUBLING = 3.4

@@ -8,6 +8,7 @@ reply to every message is `REPLY`, whose words are one token each.
 
 from __future__ import annotations
 
+import itertools
 import json
 import pathlib
 
@@ -22,7 +23,7 @@ REPLY = (
     "```\nprint ( 'hi' )\n```\n\n"
     "<img src=x onerror=alert(1)> <script>window.hacked=1</script> ends ."
 )
-CONTEXT = 128
+CONTEXT = 2048
 TEMPLATE = (
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|im_end|>{% endfor %}<|assistant|>"
 )
@@ -55,8 +56,10 @@ def write_counter(folder: pathlib.Path) -> pathlib.Path:
     return folder
 
 
-def write_reciter(folder: pathlib.Path, name: str = "Reciter") -> pathlib.Path:
-    """Write the language model; return `folder`."""
+def write_reciter(
+    folder: pathlib.Path, name: str = "Reciter", *, endless: bool = False
+) -> pathlib.Path:
+    """Write the language model, one that says "L" without end if `endless`; return `folder`."""
     words = _words()
     tokens = [*_byte_names(), *SPECIALS, *words]
     first = len(tokens) - len(words)
@@ -64,7 +67,9 @@ def write_reciter(folder: pathlib.Path, name: str = "Reciter") -> pathlib.Path:
     table = torch.zeros(len(tokens), len(tokens))
     table[:, stop] = 1.0
     chain = [tokens.index("<|assistant|>"), *range(first, len(tokens)), stop]
-    for token, following in zip(chain, chain[1:], strict=False):
+    if endless:
+        chain = [tokens.index("<|assistant|>"), ord("L"), ord("L")]
+    for token, following in itertools.pairwise(chain):
         table[token, following] = 9.0
     write_bundle(
         folder,

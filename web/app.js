@@ -46,7 +46,12 @@ function showError(error, title) {
   const known = error instanceof TabfireError ? error : new TabfireError({ code: "page", message: String(error) });
   get("error-title", HTMLElement).textContent = title;
   get("error-message", HTMLElement).textContent = known.message;
-  get("error-hint", HTMLElement).textContent = known.hint;
+  const parts = known.hint.split("`").map((text, i) => {
+    const node = document.createElement(i % 2 ? "code" : "span");
+    node.textContent = text;
+    return node;
+  });
+  get("error-hint", HTMLElement).replaceChildren(...(known.hint ? parts : []));
   get("error-code", HTMLElement).textContent = known.code;
   ui.error.hidden = false;
   if (known.detail) console.error(known.detail);
@@ -217,7 +222,7 @@ async function start() {
     return showError(error, "No models");
   }
   if (state.models.length === 0) {
-    const hint = "make one: python -m exporter llama MODEL -o models/NAME (or: make demo)";
+    const hint = "make one: `python -m exporter llama MODEL -o models/NAME`, or run `make demo`";
     return showError(new TabfireError({ code: "no_models", message: "the models folder is empty", hint }), "No models");
   }
   ui.model.replaceChildren(

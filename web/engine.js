@@ -14,8 +14,9 @@ export { TabfireError };
  */
 
 const LINUX_FLAGS =
-  "use Chrome 113 or later; on Linux start it with --enable-unsafe-webgpu --enable-features=Vulkan " +
-  "--use-angle=vulkan --ignore-gpu-blocklist (without a GPU: --enable-unsafe-webgpu --use-webgpu-adapter=swiftshader)";
+  "use Chrome 113 or later. On Linux start it with `--enable-unsafe-webgpu --enable-features=Vulkan " +
+  "--use-angle=vulkan --ignore-gpu-blocklist`, without a GPU with " +
+  "`--enable-unsafe-webgpu --use-webgpu-adapter=swiftshader`";
 
 /** @implements {Documented} */
 export class Engine {

@@ -18,7 +18,7 @@ axes:
   head_dim: int
   vec: 1, 4
   heads: 1..8             # query heads of a workgroup: one read of K and V serves them all
-  threads: 16, 32, 64, 128
+  threads: 4, 8, 16, 32, 64, 128
   tile: 16, 32, 64, 128, 256      # keys between two barriers
   rows: 1, 2, 4           # keys whose products a thread computes at a time
   across: int             # threads side by side over the D of V
@@ -39,7 +39,7 @@ accuracy: f32; the maximum is subtracted, so logits of any size are safe; keys t
 {% set per = (U + across - 1) // across %}
 {% set even = U % across == 0 %}
 {% set slices = threads // across %}
-{% set parts = [8, threads // heads] | min %}
+{% set parts = [[8, threads // heads] | min, 1] | max %}
 {% set key_rows = threads // 4 %}
 {% set pool = [tile * heads * 4, slices * heads * head_dim] | max %}
 {% set at = 4 if mask != "none" else 3 %}
@@ -145,12 +145,12 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) la
         }
 {% endfor %}
         workgroupBarrier();
-        if (lane < {{ heads * parts }}u) {
+        for (var p = lane; p < {{ heads * parts }}u; p += {{ threads }}u) {
             var peak = LOWEST;
-            for (var i = lane % {{ parts }}u; i < count; i += {{ parts }}u) {
-                peak = max(peak, weights[lane / {{ parts }}u * {{ tile }}u + i]);
+            for (var i = p % {{ parts }}u; i < count; i += {{ parts }}u) {
+                peak = max(peak, weights[p / {{ parts }}u * {{ tile }}u + i]);
             }
-            peaks[lane] = peak;
+            peaks[p] = peak;
         }
         workgroupBarrier();
 {% for g in range(heads) %}

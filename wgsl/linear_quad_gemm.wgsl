@@ -18,7 +18,6 @@ axes:
   scale_type: f16, f32
   group: int
   k: int
-  tail: bool
   rows: 1..4
   quads: 1..16
   bias: bool
@@ -53,7 +52,7 @@ fn quad_values(value: f32) -> vec4<f32> {
 
 fn load_x(m: u32, i: u32) -> vec4<f32> {
   let at = m * K + i;
-{% if tail %}
+{% if quant.tail %}
   let end = m * K + K - 1u;
   let value = vec4<f32>(x[min(at, end)], x[min(at + 1u, end)], x[min(at + 2u, end)], x[min(at + 3u, end)]);
   return select(vec4<f32>(), value, vec4<u32>(i) + vec4<u32>(0u, 1u, 2u, 3u) < vec4<u32>(K));

@@ -19,7 +19,6 @@ axes:
   scale_type: f16, f32
   group: int
   k: int
-  tail: bool
   rows: 1..4
   cols: 1..16
   norm: bool
@@ -64,7 +63,7 @@ fn quad_values(value: f32) -> vec4<f32> {
 }
 
 fn load_x(m: u32, i: u32) -> f32 {
-{% if tail %}
+{% if quant.tail %}
   return select(0.0, x[m * K + min(i, K - 1u)], i < K);
 {% else %}
   return x[m * K + i];
@@ -127,7 +126,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
 {% for half in (["low", "high"] if quant.q4 else ["low"]) %}
 {% set at = "i" if half == "low" else "i + 4u" %}
 {% if norm %}
-{% if tail %}
+{% if quant.tail %}
       let weight_{{ half }} = norm_weight[min({{ at }}, K - 1u)];
 {% else %}
       let weight_{{ half }} = norm_weight[{{ at }}];

