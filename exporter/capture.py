@@ -13,14 +13,17 @@ and a declared symbol that torch froze all the same is refused by name.
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
 from torch import nn
 from torch.export import Dim, ExportedProgram, default_decompositions
+from torch.overrides import TorchFunctionMode
 
 from exporter.symbolic import Domain, Place, Sym
 from runtime_py.errors import ExportError
@@ -58,15 +61,70 @@ def capture(
     check_symbols(symbols, arguments)
     domain = make_domain(symbols, constraints)
     arguments = set_symbols(arguments, symbols, pick_values(arguments, symbols, domain))
-    program = _export(module, arguments, symbols)
-    names = _bind(program, arguments, symbols)
     scalars = {
         place: name
         for name, sym in symbols.items()
         for place in sym.places
         if isinstance(place, str) and isinstance(arguments[place], torch.Tensor)
     }
+    with numbers_for_tensors(module, {name: arguments[name] for name in scalars}):
+        program = _export(module, as_traced(arguments, scalars), symbols)
+    names = _bind(program, arguments, symbols)
     return Captured(program, arguments, symbols, names, domain, scalars)
+
+
+def as_traced(arguments: Arguments, scalars: Iterable[str]) -> Arguments:
+    """Return the arguments as the captured graph takes them: bound one-element tensors as ints."""
+    return {**arguments, **{name: int(arguments[name]) for name in scalars}}
+
+
+class _ItemIsNumber(TorchFunctionMode):
+    """Makes `.item()` and `int()` of given tensors yield the (symbolic) number that they were made from."""
+
+    READERS = (torch.Tensor.item, torch.Tensor.__int__, torch.Tensor.__index__)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers: list[tuple[torch.Tensor, Any]] = []
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        if func in self.READERS:
+            for tensor, number in self.numbers:
+                if args[0] is tensor:
+                    return number
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def numbers_for_tensors(
+    module: nn.Module, templates: Mapping[str, torch.Tensor]
+) -> Iterator[None]:
+    """Inside, `module.forward` takes ints in place of the one-element tensors `templates`.
+
+    torch.export has no way to say that a tensor's content is a declared integer: `.item()` would
+    give a number that it knows nothing about, and a slice from there could be anything.
+    """
+    if not templates:
+        yield
+        return
+    inner = module.forward
+
+    @functools.wraps(inner)
+    def forward(**arguments: Any) -> Any:
+        with _ItemIsNumber() as mode:
+            for name, like in templates.items():
+                number = arguments[name]
+                arguments[name] = torch.full(like.shape, number, dtype=like.dtype)
+                mode.numbers.append((arguments[name], number))
+            return inner(**arguments)
+
+    module.forward = forward  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del module.forward
 
 
 def name_arguments(module: nn.Module, example_inputs: Sequence[Any] | Mapping[str, Any]) -> Arguments:
@@ -225,7 +283,7 @@ def _export(module: nn.Module, arguments: Arguments, symbols: Mapping[str, Sym])
             free = Dim.DYNAMIC(min=sym.min, max=sym.max)  # type: ignore[attr-defined, operator]
             if isinstance(place, tuple):
                 shapes[place[0]] = {**(shapes[place[0]] or {}), place[1]: free}
-            elif not isinstance(arguments[place], torch.Tensor):
+            else:
                 shapes[place] = free
     try:
         with torch.no_grad():
@@ -263,8 +321,6 @@ def _bind(program: ExportedProgram, arguments: Arguments, symbols: Mapping[str, 
     for name, sym in symbols.items():
         for place in sym.places if not sym.is_fixed else ():
             argument = place if isinstance(place, str) else place[0]
-            if isinstance(place, str) and isinstance(arguments[argument], torch.Tensor):
-                continue
             node = placeholders.get(str(inputs[argument]))
             found = node.meta["val"] if node is not None else inputs[argument]
             symbol = found if isinstance(place, str) else found.shape[place[1]]

@@ -21,7 +21,7 @@ import torch
 
 from exporter.models.checkpoint import Checkpoint
 from exporter.schemes import SCHEMES
-from runtime_py.errors import OptionError, UserError
+from runtime_py.errors import OptionError, TabfireError
 
 KV_DTYPES = {"f32": torch.float32, "f16": torch.float16}
 GOLDEN_TEXT = "The capital of France is Paris. Water boils at 100 degrees, and 7 times 6 is 42."
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         code: int = arguments.command(arguments)
-    except UserError as error:
+    except TabfireError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return code

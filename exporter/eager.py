@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.export.graph_signature import OutputKind
 
 from exporter import ops
 from exporter.capture import Captured
@@ -98,7 +99,9 @@ def run_steps(
                 restore(module, start)
             inputs, symbols = _complete(captured, step, index)
             arguments = {**captured.arguments, **inputs, **_numbers(captured, symbols)}
-            outputs = flatten_outputs(module(**_cloned(arguments)), names)
+            passed = _cloned(arguments)
+            outputs = flatten_outputs(module(**passed), _returned(captured, names))
+            outputs |= {name: passed[name] for name in names or () if name not in outputs}
             result.append(
                 GoldenStep(
                     inputs={name: inputs[name] for name in _ports(captured)},
@@ -108,6 +111,13 @@ def run_steps(
                 )
             )
     return result
+
+
+def _returned(captured: Captured, ports: Sequence[str] | None) -> Sequence[str] | None:
+    """Return the ports of what forward returns; those of arguments that it writes to come after."""
+    outputs = captured.program.graph_signature.output_specs
+    count = sum(spec.kind == OutputKind.USER_OUTPUT for spec in outputs)
+    return ports[:count] if ports is not None else None
 
 
 def _ports(captured: Captured) -> list[str]:

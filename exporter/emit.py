@@ -33,6 +33,10 @@ from runtime_py.errors import ExportError, InternalError, UnsupportedOpError
 from runtime_py.schema import Buffer, Constant, Graph, Port, Symbol
 
 FOLD_LIMIT = 65536  # elements a constant may have that no stored tensor accounts for
+ITEM = (
+    "`.item()` reads a number back from the GPU; pass it as an int argument, or bind the one-element "
+    "tensor argument in symbols="
+)
 IGNORED = ("_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range", "_assert_async")
 
 
@@ -114,9 +118,6 @@ class _Emitter:
             raise ExportError(f"input {node.name} is a {type(arg).__name__}; inputs are tensors and ints")
         name = arguments[node.name]
         shape, dtype = self.build.meta_of(node)
-        if name in self.captured.scalars:
-            self.build.node = node
-            return self.build.add("full", (), shape, dtype, {"value": self.captured.scalars[name]})
         ref = self.build.declare(name, shape, dtype)
         self.inputs.append(Port(name, ref.name))
         return ref
@@ -128,13 +129,11 @@ class _Emitter:
         name = str(node.target)
         if any(part in name for part in IGNORED):
             return
-        if "_local_scalar_dense" in name or name == "aten.item.default":
-            self._item(node)
-            return
         args, kwargs = self._resolve(node.args), self._resolve(node.kwargs)
         poisoned = any(isinstance(leaf, Poison) for leaf in _leaves((args, kwargs)))
+        known = find_rule(node) or isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat))
         try:
-            self.env[node] = Poison() if poisoned and find_rule(node) else self._value(node, args, kwargs)
+            self.env[node] = Poison() if poisoned and known else self._value(node, args, kwargs)
         except Refused as error:
             self._fault(node, str(error))
         except UnsupportedOpError:
@@ -144,6 +143,8 @@ class _Emitter:
 
     def _value(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
         value = node.meta.get("val")
+        if "_local_scalar_dense" in str(node.target) or "aten.item" in str(node.target):
+            raise Refused(ITEM)
         if isinstance(value, torch.SymInt):
             return to_expr(value.node.expr, self.names)
         if isinstance(value, (int, bool, torch.SymBool)):
@@ -186,24 +187,6 @@ class _Emitter:
             return None
         with torch.no_grad():
             return node.target(*args, **kwargs)
-
-    def _item(self, node: fx.Node) -> None:
-        source = node.args[0]
-        argument = next(
-            (a for n, a in zip(self.signature.user_inputs, self.captured.arguments, strict=True)
-             if isinstance(source, fx.Node) and n == source.name),
-            "",
-        )
-        if argument not in self.captured.scalars:
-            self._fault(
-                node,
-                "`.item()` reads a number back from the GPU; pass it as an int argument, or bind the "
-                "one-element tensor argument in symbols=",
-            )
-            return
-        symbol = self.captured.scalars[argument]
-        self.names[str(node.meta["val"].node.expr)] = symbol
-        self.env[node] = symbol
 
     def _fault(self, node: fx.Node, reason: str) -> None:
         self.env[node] = Poison()
@@ -271,6 +254,8 @@ class _Emitter:
             self._output(name, node)
         for node, spec in specs:
             if spec.kind == OutputKind.USER_INPUT_MUTATION:
+                if node in [n for n, _ in returned]:
+                    continue
                 self._output(self._argument(str(spec.target)), node)
             elif spec.kind not in (OutputKind.USER_OUTPUT, OutputKind.BUFFER_MUTATION):
                 raise ExportError(f"the module returns a {spec.kind}, which cannot be exported")

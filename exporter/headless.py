@@ -20,8 +20,6 @@ from typing import Any
 from exporter.hosts.host import DEFAULT_TIMEOUT_S, Host, get_host
 from runtime_py.errors import BadBundleError, OptionError
 
-ALPHABET = 1000  # benchmark prompts are drawn from the ids below this (or the vocabulary's size)
-
 
 @dataclass(frozen=True)
 class Model:
@@ -148,17 +146,30 @@ def bench(
 
 
 def _measure(model: Model, seed: int, prompt_tokens: int, decode_tokens: int) -> dict[str, Any]:
-    """Return prefill, the times between tokens and the JS calls of one run."""
-    ids = [(7919 * (seed + 1) + 104729 * i * (seed + 1)) % ALPHABET for i in range(prompt_tokens)]
-    options = {"max_tokens": decode_tokens, "temperature": 0.0}
+    """Return prefill, the times between tokens and the JS calls of one run.
+
+    A reply that ends early is continued past its end, so that enough tokens are timed.
+    """
+    vocabulary = model.info["vocabulary"]
+    ids = [(7919 * i + 104729 * (seed + 1) * (i + 1)) % vocabulary for i in range(prompt_tokens)]
     before = model.ask("stats")["js_calls"]
-    answer = model.generate({"prompt": ids, "options": options})
+    first = answer = _continue(model, ids, decode_tokens)
+    steps, tokens = list(answer["token_ms"]), len(answer["ids"])
+    while tokens < decode_tokens and answer["finish_reason"] == "stop":
+        ids += answer["ids"]
+        answer = _continue(model, ids, decode_tokens - tokens)
+        steps += answer["token_ms"]
+        tokens += len(answer["ids"])
     calls = model.ask("stats")["js_calls"] - before
     return {
-        "prefill_ms": answer["timings"]["prefill_ms"],
-        "token_ms": answer["token_ms"],
-        "js_calls_per_token": calls / max(1, len(answer["ids"])),
+        "prefill_ms": first["timings"]["prefill_ms"],
+        "token_ms": steps,
+        "js_calls_per_token": calls / tokens,
     }
+
+
+def _continue(model: Model, ids: list[int], tokens: int) -> dict[str, Any]:
+    return model.generate({"prompt": ids, "options": {"max_tokens": tokens}})
 
 
 def _spread(samples: Sequence[float]) -> dict[str, float]:

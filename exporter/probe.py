@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import nn
 
-from exporter.capture import Captured, set_symbols
+from exporter.capture import Captured, as_traced, set_symbols
 from exporter.eager import mutated_buffers, run_module
 from exporter.ops import cached_weights
 from exporter.symbolic import linear, to_expr
@@ -190,7 +190,7 @@ def compare_at(captured: Captured, module: nn.Module, point: Point, where: str) 
             hint="narrow a range, or add constraints=[(expression, greatest value)]",
         ) from error
     try:
-        got = run_module(_graph_module(captured), arguments, mutated)
+        got = run_module(_graph_module(captured), as_traced(arguments, captured.scalars), mutated)
     except Exception as error:
         raise ExportError(f"the captured graph does not run at {at}: {error}  {where}") from error
     for name, tensor in want.items():

@@ -117,7 +117,7 @@ class Engine:
         """Return the ids that `generate` gives to the model for `prompt`."""
         if isinstance(prompt, str):
             return self._tokenizer().encode(prompt, frame=True) if prompt else []
-        if not isinstance(prompt, Sequence):
+        if not isinstance(prompt, Sequence) or isinstance(prompt, (bytes, bytearray)):
             raise InputError(f"a prompt is a text, ids or messages, not {type(prompt).__name__}")
         if prompt and isinstance(prompt[0], Mapping):
             return self._encode_chat(prompt, variables or {})
@@ -152,11 +152,23 @@ class Engine:
         if holder is not None:
             holder.abort()
 
-    def reset(self) -> None:
-        """Forget every token: the next prompt is computed from its start."""
-        self.abort()
+    def forget(self) -> None:
+        """Take nothing in the KV cache for known: the next prompt is computed from its start.
+
+        To be called by whoever changes the session's buffers beside the engine.
+        """
         self._context.truncate(0)
-        self.model.reset()
+
+    async def reset(self) -> None:
+        """End what runs, forget every token and put the model's buffers back."""
+        self.abort()
+        turn = _Call()
+        await self._turns.take(turn)
+        try:
+            self.forget()
+            self.model.reset()
+        finally:
+            self._turns.give_back(turn)
 
     def close(self) -> None:
         """Abort what runs and free the session and the tokenizer."""

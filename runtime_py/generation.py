@@ -70,10 +70,14 @@ class Request:
 
 
 class Decoder(Protocol):
-    """Where tokens come from: the host samples one a step, a GPU may bring several."""
+    """Where tokens come from: the host samples one a step, a GPU may bring several.
+
+    A model that brings its own has a method `decoder(context, request, logits)`. Whatever it puts
+    into the cache it notes with `context.extend`, also ids that nobody will read.
+    """
 
     async def next(self) -> Sequence[int]:
-        """Return at least one further id; ids past the end of a reply are dropped by the caller."""
+        """Return at least one further id; the caller drops those past the end of the reply."""
 
 
 class HostDecoder:
@@ -186,7 +190,9 @@ class Stream:
         self._clock.start(self._context.computed)
         logits = await self._context.evaluate(self.prompt_ids, self._check_aborted)
         self._clock.end_prefill(self._context.computed)
-        return HostDecoder(self._context, self.request, logits)
+        make_decoder = getattr(self._context.model, "decoder", HostDecoder)
+        decoder: Decoder = make_decoder(self._context, self.request, logits)
+        return decoder
 
     def _check_aborted(self) -> None:
         if self._aborted:

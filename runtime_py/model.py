@@ -23,7 +23,7 @@ TOKENS, LOGITS = "tokens", "logits"
 class Model(Protocol):
     """A causal language model with a KV cache of `context` rows, written by both calls.
 
-    A model that samples on the GPU may offer more; the engine asks for no more than this.
+    A model that samples on the GPU adds `decoder`, see `generation.Decoder`.
     """
 
     context: int

@@ -82,7 +82,7 @@ async def load(call: Call) -> dict[str, Any]:
         "load_ms": 1000 * (time.perf_counter() - started),
         "model": dict(loaded.session.bundle.manifest.model),
         "adapter": loaded.session.device.describe(),
-        "defaults": _defaults(loaded.engine),
+        **_language(loaded.engine),
     }
 
 
@@ -208,8 +208,13 @@ def _versions() -> dict[str, Any]:
     }
 
 
-def _defaults(engine: Any) -> dict[str, Any]:
-    """Return the sampling options that the bundle recommends, without those it leaves open."""
+def _language(engine: Any) -> dict[str, Any]:
+    """Return what a language model takes, and the sampling options that its bundle recommends."""
     if engine is None:
         return {}
-    return {k: v for k, v in dataclasses.asdict(engine.defaults).items() if v not in (None, ())}
+    options = dataclasses.asdict(engine.defaults)
+    return {
+        "vocabulary": engine.model.vocabulary,
+        "context": engine.model.context,
+        "defaults": {name: value for name, value in options.items() if value not in (None, ())},
+    }

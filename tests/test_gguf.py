@@ -26,7 +26,7 @@ from exporter.quantize import QuantEmbedding, QuantLinear
 from runtime_py.errors import ExportError, OptionError
 from tests import tolerances
 from tests.checkpoints import TINY, WIDE_HEADS, Sizes, make_weights, oracle_logits, write_gguf
-from tests.smollm2 import GGUF
+from tests.smollm2 import gguf_path
 
 IDS = [3, 17, 200, 4, 4, 91, 259]
 MIXED = {
@@ -60,7 +60,7 @@ def test_logits_equal_the_oracle(name: str, tmp_path: Path) -> None:
 
 def test_the_real_file_continues_as_an_independent_run_does() -> None:
     """SmolLM2-135M-Instruct, "The capital of France is", greedily, against a known float32 run."""
-    checkpoint = load_gguf(GGUF, max_context=64)
+    checkpoint = load_gguf(gguf_path(), max_context=64)
     tokenizer = Tokenizer.from_str(checkpoint.tokenizer)
     prompt = tokenizer.encode("The capital of France is", add_special_tokens=False).ids
     found = tokenizer.decode(checkpoint.model.greedy(prompt, 29))
@@ -81,12 +81,12 @@ def test_blocks_are_carried_over_bit_by_bit(kind: Kind, tmp_path: Path) -> None:
     kinds = {"_proj.weight": kind, "embed_tokens.weight": kind}
     seen = write_gguf(tmp_path / "m.gguf", TINY, make_weights(TINY, 1), kinds)
     model = load_gguf(tmp_path / "m.gguf", max_context=32).model
-    attention = model.layers[0].attention
-    for found, name in (
-        (attention.q, "self_attn.q_proj"),
-        (attention.out, "self_attn.o_proj"),
-        (model.layers[0].mlp.down, "mlp.down_proj"),
+    for place, name in (
+        ("attention.q", "self_attn.q_proj"),
+        ("attention.out", "self_attn.o_proj"),
+        ("mlp.down", "mlp.down_proj"),
     ):
+        found = model.get_submodule(f"layers.0.{place}")
         assert isinstance(found, QuantLinear)
         assert found.scales.dtype == torch.float16
         assert torch.equal(found.dense(), seen[f"model.layers.0.{name}.weight"])

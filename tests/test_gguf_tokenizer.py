@@ -12,9 +12,7 @@ from runtime_py.errors import ExportError
 from runtime_py.tokenizer import Tokenizer
 from tests import smollm2
 from tests.smollm2 import FieldReader
-from tests.text_backend import PackageBackend, byte_alphabet
-
-SPELLING = {byte: char for char, byte in byte_alphabet().items()}
+from tests.text_backend import SPELLING, PackageBackend
 
 # Ids of llama.cpp 0.3.36 (Python binding, vocab_only) on the same file; 341 more texts, half of
 # them random, agreed too.

@@ -57,8 +57,9 @@ def test_half_precision_is_widened_exactly(dtype: torch.dtype, tmp_path: Path) -
     write_huggingface(tmp_path, TINY, weights)
     model = load_checkpoint(tmp_path, max_context=32).model
     table = weights["model.embed_tokens.weight"]
-    assert model.embedding.weight.dtype == torch.float32
-    assert torch.equal(model.embedding.weight, table.float())
+    found = model.state_dict()["embedding.weight"]
+    assert found.dtype == torch.float32
+    assert torch.equal(found, table.float())
 
 
 def test_head_width_defaults_to_width_over_heads(tmp_path: Path) -> None:
@@ -91,7 +92,7 @@ def test_quantised_on_import(tmp_path: Path) -> None:
     weights = make_weights(TINY, 0)
     write_huggingface(tmp_path, TINY, weights)
     model = load_checkpoint(tmp_path, max_context=32, quantize="q4gsw", group=32).model
-    down = model.layers[0].mlp.down
+    down = model.get_submodule("layers.0.mlp.down")
     assert isinstance(down, QuantLinear)
     assert down.scheme == "q4gsw"
     assert isinstance(model.embedding, QuantEmbedding)
@@ -159,7 +160,11 @@ def test_llama3_scaling_is_read(key: str, tmp_path: Path) -> None:
 
 def test_every_end_token_is_kept(tmp_path: Path) -> None:
     write_huggingface(tmp_path, TINY, make_weights(TINY, 0), eos_token_id=5)
-    settings = {"eos_token": {"content": "<|end|>"}, "bos_token": "<|bos|>", "chat_template": "one"}
+    settings: dict[str, Any] = {
+        "eos_token": {"content": "<|end|>"},
+        "bos_token": "<|bos|>",
+        "chat_template": "one",
+    }
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
     generation = {"eos_token_id": [2, 7], "temperature": 0.6, "top_p": 0.9, "do_sample": True}
     (tmp_path / "generation_config.json").write_text(json.dumps(generation))

@@ -142,7 +142,7 @@ CASE_30 = {
     "emoji": (SMILE, ["", "", "", "😊", ""]),
     "cjk_then_half_then_ascii": (WORLD + WORLD[:2] + [65], ["", "", "世", "", "", "\ufffdA", ""]),
     "lone_ff": ([0xFF], ["\ufffd", ""]),
-    "space_after_half": (SMILE[:3] + [32, 104], ["", "", "", "\ufffd ", "h", ""]),
+    "space_after_half": ([*SMILE[:3], 32, 104], ["", "", "", "\ufffd ", "h", ""]),
     "bad_then_good": ([0xF0, 0x9F, 0xFF, 65], ["", "", "\ufffd\ufffd", "A", ""]),
 }
 

@@ -6,6 +6,7 @@ adds. Node and web/node_modules are required: without them these tests fail.
 
 from __future__ import annotations
 
+import itertools
 import json
 import pathlib
 import random
@@ -157,10 +158,7 @@ def naive(text: str, ranks: dict[Any, int]) -> list[str]:
     """Merge the pair of least rank, the leftmost first, until there is none."""
     parts = list(text)
     while True:
-        pairs = [
-            (ranks.get(pair, 10**9), i)
-            for i, pair in enumerate(zip(parts, parts[1:], strict=False))
-        ]
+        pairs = [(ranks.get(pair, 10**9), i) for i, pair in enumerate(itertools.pairwise(parts))]
         rank, i = min(pairs, default=(10**9, 0))
         if rank == 10**9:
             return parts

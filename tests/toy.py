@@ -68,7 +68,8 @@ def write_reciter(
     table[:, stop] = 1.0
     chain = [tokens.index("<|assistant|>"), *range(first, len(tokens)), stop]
     if endless:
-        chain = [tokens.index("<|assistant|>"), ord("L"), ord("L")]
+        chain = []
+        table[:, ord("L")] = 2.0
     for token, following in itertools.pairwise(chain):
         table[token, following] = 9.0
     write_bundle(

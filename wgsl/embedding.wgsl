@@ -32,11 +32,11 @@ accuracy: exact for f32, one rounding of code * scale + offset otherwise; an id 
 {% endif %}
 @group(0) @binding({{ 3 if quant.quantised else 2 }}) var<storage, read_write> y: array<f32>;
 struct Params {
-  n: u32,
-  first: i32,
-  rows: i32,
-  vocab: i32,
-  nan: u32,
+    n: u32,
+    first: i32,
+    rows: i32,
+    vocab: i32,
+    nan: u32,
 }
 @group(0) @binding({{ 4 if quant.quantised else 3 }}) var<uniform> params: Params;
 
@@ -45,36 +45,36 @@ struct Params {
 {{ quant.fetch() }}
 {{ quant.scale_at() }}
 fn write(token: u32, e: u32, value: vec4<f32>) {
-  for (var i = 0u; i < 4u && e + i < K; i++) {
-    y[token * K + e + i] = value[i];
-  }
+    for (var i = 0u; i < 4u && e + i < K; i++) {
+        y[token * K + e + i] = value[i];
+    }
 }
 
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
-        @builtin(local_invocation_index) thread: u32) {
-  let i = (group.x + group.y * groups.x) * 64u + thread;
-  if (i >= params.n) {
-    return;
-  }
-  let token = i / CHUNKS;
-  let c = i % CHUNKS;
-  let id = ids[token];
-  let known = id >= 0 && id < params.vocab;
-  if (known && (id < params.first || id - params.first >= params.rows)) {
-    return;
-  }
-  let row = u32(select(0, id - params.first, known));
-  let word = fetch(row, c);
-  let nan = vec4<f32>(bitcast<f32>(params.nan));
+                @builtin(local_invocation_index) thread: u32) {
+    let i = (group.x + group.y * groups.x) * 64u + thread;
+    if (i >= params.n) {
+        return;
+    }
+    let token = i / CHUNKS;
+    let c = i % CHUNKS;
+    let id = ids[token];
+    let known = id >= 0 && id < params.vocab;
+    if (known && (id < params.first || id - params.first >= params.rows)) {
+        return;
+    }
+    let row = u32(select(0, id - params.first, known));
+    let word = fetch(row * ROW, c);
+    let nan = vec4<f32>(bitcast<f32>(params.nan));
 {% if quant.quantised %}
-  let scale = scale_at(row, {{ quant.group_of("c") }});
+    let scale = scale_at(row * SCALE_ROW, {{ quant.group_of("c") }});
 {% endif %}
 {% for half in (["low", "high"] if quant.q4 else ["low"]) %}
-  let {{ half }}_value = {{ half }}(word)
+    let {{ half }}_value = {{ half }}(word)
 {%- if quant.q4 %} * {{ half | upper }}_UNIT{% endif %}
 {%- if quant.quantised %} * scale.x{% endif %}
 {%- if quant.offset %} + scale.y{% endif %};
-  write(token, {{ quant.chunk }}u * c{{ " + 4u" if half == "high" }}, select(nan, {{ half }}_value, known));
+    write(token, {{ quant.chunk }}u * c{{ " + 4u" if half == "high" }}, select(nan, {{ half }}_value, known));
 {% endfor %}
 }

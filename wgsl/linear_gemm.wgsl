@@ -4,7 +4,7 @@ formula: y[m,n] = sum_k x[m,k] * w[n,k] + bias[n] + residual[m,n]; with act: act
 bindings:
   0 x         array<vec4<f32>> (array<f32> unless 4 divides K)  [rows, K]  read
   1 codes     array<u32>  [N, words] (weight f32 [N, K] for scheme f32)  read
-  2 scales    array<u32|f32>  [N, groups] as in docs/FORMAT.md, not for scheme f32  read
+  2 scales    array<u32>, f32 with scale_type=f32  [N, groups] as in docs/FORMAT.md, not for scheme f32  read
   3 bias      array<f32>  [N]  if bias      read
   4 residual  array<f32>  [rows, N]  if residual  read
   5 y         array<f32>  [rows, N]  read_write
@@ -53,68 +53,68 @@ var<workgroup> {{ side }}_tile: array<vec4<f32>, {{ tile * depth // 4 }}>;
 {{ linear.load4("x", "load_x", "m * K + ") }}
 {{ linear.store() }}
 fn at(depth: u32, i: u32) -> u32 {
-  return depth * (TILE / 4u) + i / 4u;
+    return depth * (TILE / 4u) + i / 4u;
 }
 
 @compute @workgroup_size({{ (tile // 4) ** 2 }})
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
-        @builtin(local_invocation_index) thread: u32) {
-  let row = group.z * TILE;
-  let col = (group.x + group.y * groups.x) * TILE;
-  let last_row = u32(max(params.rows, 1) - 1);
-  let own_row = 4u * (thread / (TILE / 4u));
-  let own_col = 4u * (thread % (TILE / 4u));
+                @builtin(local_invocation_index) thread: u32) {
+    let row = group.z * TILE;
+    let col = (group.x + group.y * groups.x) * TILE;
+    let last_row = u32(max(params.rows, 1) - 1);
+    let own_row = 4u * (thread / (TILE / 4u));
+    let own_col = 4u * (thread % (TILE / 4u));
 {% for side in sides %}
-  var {{ side }}: array<vec4<f32>, 4>;
+    var {{ side }}: array<vec4<f32>, 4>;
 {% endfor %}
-  for (var k = 0u; k < K; k += DEPTH) {
-    for (var i = thread; i < TILE * DEPTH / 4u; i += THREADS) {
-      let m = i % TILE;
-      let d = 4u * (i / TILE);
-      let value = load_x(min(row + m, last_row), k + d);
+    for (var k = 0u; k < K; k += DEPTH) {
+        for (var i = thread; i < TILE * DEPTH / 4u; i += THREADS) {
+            let m = i % TILE;
+            let d = 4u * (i / TILE);
+            let value = load_x(min(row + m, last_row), k + d);
 {% for c in range(4) %}
-      x_tile[at(d{{ " + " ~ c ~ "u" if c }}, m)][m % 4u] = value[{{ c }}];
+            x_tile[at(d{{ " + " ~ c ~ "u" if c }}, m)][m % 4u] = value[{{ c }}];
 {% endfor %}
-    }
-    for (var i = thread; i < TILE * DEPTH / CHUNK; i += THREADS) {
-      let n = i % TILE;
-      let d = CHUNK * (i / TILE);
-      let c = min((k + d) / CHUNK, CHUNKS - 1u);
+        }
+        for (var i = thread; i < TILE * DEPTH / CHUNK; i += THREADS) {
+            let n = i % TILE;
+            let d = CHUNK * (i / TILE);
+            let c = min((k + d) / CHUNK, CHUNKS - 1u);
 {% for side in sides %}
-      {
-        let w_row = min(col + n, params.cols - 1u){{ " + params.cols" if side == "up" }};
-        let word = fetch(w_row, c);
+            {
+                let w_row = min(col + n, params.cols - 1u){{ " + params.cols" if side == "up" }};
+                let word = fetch(w_row * ROW, c);
 {% if quant.quantised %}
-        let scale = scale_at(w_row, {{ quant.group_of("c") }});
+                let scale = scale_at(w_row * SCALE_ROW, {{ quant.group_of("c") }});
 {% endif %}
 {% for half in halves %}
-        let {{ half }}_value = {{ half }}(word)
+                let {{ half }}_value = {{ half }}(word)
 {%- if quant.q4 %} * {{ half | upper }}_UNIT{% endif %}
 {%- if quant.quantised %} * scale.x{% endif %}
 {%- if quant.offset %} + scale.y{% endif %};
 {% for e in range(4) %}
 {% set shift = e + (4 if half == "high" else 0) %}
-        {{ side }}_tile[at(d{{ " + " ~ shift ~ "u" if shift }}, n)][n % 4u] = {{ half }}_value[{{ e }}];
+                {{ side }}_tile[at(d{{ " + " ~ shift ~ "u" if shift }}, n)][n % 4u] = {{ half }}_value[{{ e }}];
 {% endfor %}
 {% endfor %}
-      }
+            }
 {% endfor %}
-    }
-    workgroupBarrier();
-    for (var d = 0u; d < DEPTH; d++) {
-      let a = x_tile[at(d, own_row)];
+        }
+        workgroupBarrier();
+        for (var d = 0u; d < DEPTH; d++) {
+            let a = x_tile[at(d, own_row)];
 {% for side in sides %}
-      let {{ side }}_b = {{ side }}_tile[at(d, own_col)];
+            let {{ side }}_b = {{ side }}_tile[at(d, own_col)];
 {% for r in range(4) %}
-      {{ side }}[{{ r }}] += a[{{ r }}] * {{ side }}_b;
+            {{ side }}[{{ r }}] += a[{{ r }}] * {{ side }}_b;
 {% endfor %}
 {% endfor %}
+        }
+        workgroupBarrier();
     }
-    workgroupBarrier();
-  }
-  for (var r = 0u; r < 4u; r++) {
-    for (var c = 0u; c < 4u; c++) {
-      store(row + own_row + r, col + own_col + c, {{ sides[0] }}[r][c]{{ ", up[r][c]" if gated }});
+    for (var r = 0u; r < 4u; r++) {
+        for (var c = 0u; c < 4u; c++) {
+            store(row + own_row + r, col + own_col + c, {{ sides[0] }}[r][c]{{ ", up[r][c]" if gated }});
+        }
     }
-  }
 }

@@ -4,7 +4,7 @@ formula: y[m,n] = sum_k xn[m,k] * w[n,k] + bias[n] + residual[m,n], xn = x or rm
 bindings:
   0 x            array<vec4<f32>> (array<f32> unless 4 divides K)  [rows, K]  read
   1 codes        array<vec4<u32>>  [N, words] (weight f32 [N, K] for scheme f32)  read
-  2 scales       array<u32|f32>  [N, groups] as in docs/FORMAT.md, not for scheme f32  read
+  2 scales       array<u32>, f32 with scale_type=f32  [N, groups] as in docs/FORMAT.md, not for scheme f32  read
   3 norm_weight  as x        [K]  if norm      read
   4 bias         array<f32>  [N]  if bias      read
   5 residual     array<f32>  [rows, N]  if residual  read
@@ -65,102 +65,102 @@ var<workgroup> partial: array<f32, {{ sums * (threads // 4 if reduce == "subgrou
 {{ linear.store() }}
 @compute @workgroup_size({{ threads }})
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
-        @builtin(local_invocation_index) thread: u32
+                @builtin(local_invocation_index) thread: u32
 {%- if reduce == "subgroup" %}, @builtin(subgroup_size) width: u32{% endif %}) {
-  let col = (group.x + group.y * groups.x) * {{ cols }}u;
-  let last_row = u32(max(params.rows, 1) - 1);
-  var sums: array<f32, SUMS>;
-  var n: array<u32, STREAMS>;
-  for (var j = 0u; j < STREAMS; j++) {
-    n[j] = min(col + j % {{ cols }}u, params.cols - 1u){{ " + (j / " ~ cols ~ "u) * params.cols" if gated }};
-  }
-  for (var b = thread; b < BLOCKS; b += THREADS) {
-    var w: array<Block, STREAMS>;
+    let col = (group.x + group.y * groups.x) * {{ cols }}u;
+    let last_row = u32(max(params.rows, 1) - 1);
+    var sums: array<f32, SUMS>;
+    var n: array<u32, STREAMS>;
     for (var j = 0u; j < STREAMS; j++) {
-      w[j] = fetch_block(n[j], b);
+        n[j] = min(col + j % {{ cols }}u, params.cols - 1u){{ " + (j / " ~ cols ~ "u) * params.cols" if gated }};
     }
+    for (var b = thread; b < BLOCKS; b += THREADS) {
+        var w: array<Block, STREAMS>;
+        for (var j = 0u; j < STREAMS; j++) {
+            w[j] = fetch_block(n[j], b);
+        }
 {% for u in range(0, 4, unit) %}
 {% if quant.quantised %}
-    {
-      let g = {{ quant.group_of("4u * b" ~ (" + " ~ u ~ "u" if u else "")) }};
-      var scale: array<vec2<f32>, STREAMS>;
-      for (var j = 0u; j < STREAMS; j++) {
-        scale[j] = scale_at(n[j], g);
-      }
+        {
+            let g = {{ quant.group_of("4u * b" ~ (" + " ~ u ~ "u" if u else "")) }};
+            var scale: array<vec2<f32>, STREAMS>;
+            for (var j = 0u; j < STREAMS; j++) {
+                scale[j] = scale_at(n[j] * SCALE_ROW, g);
+            }
 {% else %}
-    {
+        {
 {% endif %}
-      for (var m = 0u; m < ROWS; m++) {
-        let row = min(m, last_row);
+            for (var m = 0u; m < ROWS; m++) {
+                let row = min(m, last_row);
 {% if quant.offset %}
-        var sum = 0.0;
+                var sum = 0.0;
 {% endif %}
 {% for c in range(u, u + unit) %}
 {% for half in halves %}
-        var x{{ c }}_{{ half }} = load_x(row, {{ quant.chunk }}u * (4u * b + {{ c }}u){{ " + 4u" if half == "high" }});
+                var x{{ c }}_{{ half }} = load_x(row, {{ quant.chunk }}u * (4u * b + {{ c }}u){{ " + 4u" if half == "high" }});
 {% if norm %}
-        sums[ROWS * STREAMS + m] += dot(x{{ c }}_{{ half }}, x{{ c }}_{{ half }});
-        x{{ c }}_{{ half }} *= load_norm({{ quant.chunk }}u * (4u * b + {{ c }}u){{ " + 4u" if half == "high" }});
+                sums[ROWS * STREAMS + m] += dot(x{{ c }}_{{ half }}, x{{ c }}_{{ half }});
+                x{{ c }}_{{ half }} *= load_norm({{ quant.chunk }}u * (4u * b + {{ c }}u){{ " + 4u" if half == "high" }});
 {% endif %}
 {% if quant.offset %}
-        sum += dot(x{{ c }}_{{ half }}, vec4<f32>(1.0));
+                sum += dot(x{{ c }}_{{ half }}, vec4<f32>(1.0));
 {% endif %}
 {% if quant.q4 %}
-        x{{ c }}_{{ half }} *= {{ half | upper }}_UNIT;
+                x{{ c }}_{{ half }} *= {{ half | upper }}_UNIT;
 {% endif %}
 {% endfor %}
 {% endfor %}
-        for (var j = 0u; j < STREAMS; j++) {
-          var part = 0.0;
+                for (var j = 0u; j < STREAMS; j++) {
+                    var part = 0.0;
 {% for c in range(u, u + unit) %}
-          part += {% for half in halves %}dot({{ half }}(w[j][{{ c }}]), x{{ c }}_{{ half }}){{ " + " if not loop.last }}{% endfor %};
+                    part += {% for half in halves %}dot({{ half }}(w[j][{{ c }}]), x{{ c }}_{{ half }}){{ " + " if not loop.last }}{% endfor %};
 {% endfor %}
-          sums[m * STREAMS + j] += {{ "scale[j].x * " if quant.quantised }}part{{ " + scale[j].y * sum" if quant.offset }};
+                    sums[m * STREAMS + j] += {{ "scale[j].x * " if quant.quantised }}part{{ " + scale[j].y * sum" if quant.offset }};
+                }
+            }
         }
-      }
-    }
 {% endfor %}
-  }
-{% if reduce == "subgroup" %}
-  let slot = thread / width;
-  for (var i = 0u; i < SUMS; i++) {
-    let sum = subgroupAdd(sums[i]);
-    if (thread % width == 0u) {
-      partial[slot * SUMS + i] = sum;
     }
-  }
-  workgroupBarrier();
-  let slots = (THREADS + width - 1u) / width;
-{% else %}
-  for (var i = 0u; i < SUMS; i++) {
-    partial[thread * SUMS + i] = sums[i];
-  }
-  workgroupBarrier();
-  for (var half = THREADS / 2u; half > 0u; half /= 2u) {
-    if (thread < half) {
-      for (var i = 0u; i < SUMS; i++) {
-        partial[thread * SUMS + i] += partial[(thread + half) * SUMS + i];
-      }
+{% if reduce == "subgroup" %}
+    let slot = thread / width;
+    for (var i = 0u; i < SUMS; i++) {
+        let sum = subgroupAdd(sums[i]);
+        if (thread % width == 0u) {
+            partial[slot * SUMS + i] = sum;
+        }
     }
     workgroupBarrier();
-  }
-  let slots = 1u;
+    let slots = (THREADS + width - 1u) / width;
+{% else %}
+    for (var i = 0u; i < SUMS; i++) {
+        partial[thread * SUMS + i] = sums[i];
+    }
+    workgroupBarrier();
+    for (var half = THREADS / 2u; half > 0u; half /= 2u) {
+        if (thread < half) {
+            for (var i = 0u; i < SUMS; i++) {
+                partial[thread * SUMS + i] += partial[(thread + half) * SUMS + i];
+            }
+        }
+        workgroupBarrier();
+    }
+    let slots = 1u;
 {% endif %}
-  for (var i = thread; i < {{ rows * cols }}u; i += THREADS) {
-    let m = i / {{ cols }}u;
-    let j = i % {{ cols }}u;
+    for (var i = thread; i < {{ rows * cols }}u; i += THREADS) {
+        let m = i / {{ cols }}u;
+        let j = i % {{ cols }}u;
 {% if norm %}
-    let scale = inverseSqrt(total(ROWS * STREAMS + m, slots) / f32(K) + {{ eps | f32 }});
+        let scale = inverseSqrt(total(ROWS * STREAMS + m, slots) / f32(K) + {{ eps | f32 }});
 {% endif %}
 {% set by = " * scale" if norm else "" %}
-    store(m, col + j, total(m * STREAMS + j, slots){{ by }}{{ ", total(m * STREAMS + j + " ~ cols ~ "u, slots)" ~ by if gated }});
-  }
+        store(m, col + j, total(m * STREAMS + j, slots){{ by }}{{ ", total(m * STREAMS + j + " ~ cols ~ "u, slots)" ~ by if gated }});
+    }
 }
 
 fn total(i: u32, slots: u32) -> f32 {
-  var sum = 0.0;
-  for (var s = 0u; s < slots; s++) {
-    sum += partial[s * SUMS + i];
-  }
-  return sum;
+    var sum = 0.0;
+    for (var s = 0u; s < slots; s++) {
+        sum += partial[s * SUMS + i];
+    }
+    return sum;
 }

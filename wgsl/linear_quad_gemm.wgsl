@@ -4,7 +4,7 @@ formula: y[m,n] = sum_k x[m,k] * w[n,k] + bias[n] + residual[m,n]; with act: act
 bindings:
   0 x         array<f32>  [rows, K]                          read
   1 codes     array<u32>  [N, words] (weight f32 [N, K] for scheme f32)  read
-  2 scales    array<u32|f32>  [N, groups] as in docs/FORMAT.md, not for scheme f32  read
+  2 scales    array<u32>, f32 with scale_type=f32  [N, groups] as in docs/FORMAT.md, not for scheme f32  read
   3 bias      array<f32>  [N]  if bias      read
   4 residual  array<f32>  [rows, N]  if residual  read
   5 y         array<f32>  [rows, N]  read_write
@@ -46,110 +46,116 @@ enable subgroups;
 {{ linear.store() }}
 {% if quant.quantised %}
 fn quad_values(value: f32) -> vec4<f32> {
-  return vec4<f32>(value, quadSwapX(value), quadSwapY(value), quadSwapDiagonal(value));
+    return vec4<f32>(value, quadSwapX(value), quadSwapY(value), quadSwapDiagonal(value));
 }
 {% endif %}
 
-fn load_x(m: u32, i: u32) -> vec4<f32> {
-  let at = m * K + i;
+fn load_x(start: u32, i: u32) -> vec4<f32> {
+    let at = start + i;
 {% if quant.tail %}
-  let end = m * K + K - 1u;
-  let value = vec4<f32>(x[min(at, end)], x[min(at + 1u, end)], x[min(at + 2u, end)], x[min(at + 3u, end)]);
-  return select(vec4<f32>(), value, vec4<u32>(i) + vec4<u32>(0u, 1u, 2u, 3u) < vec4<u32>(K));
+    let end = start + K - 1u;
+    let value = vec4<f32>(x[min(at, end)], x[min(at + 1u, end)], x[min(at + 2u, end)], x[min(at + 3u, end)]);
+    return select(vec4<f32>(), value, vec4<u32>(i) + vec4<u32>(0u, 1u, 2u, 3u) < vec4<u32>(K));
 {% else %}
-  return vec4<f32>(x[at], x[at + 1u], x[at + 2u], x[at + 3u]);
+    return vec4<f32>(x[at], x[at + 1u], x[at + 2u], x[at + 3u]);
 {% endif %}
 }
 
 @compute @workgroup_size(4)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
-        @builtin(subgroup_invocation_id) id: u32) {
-  let lane = id & 3u;
-  let row = group.z * {{ 4 * rows }}u + lane;
-  let col = (group.x + group.y * groups.x) * {{ 4 * quads }}u;
-  let last_row = u32(max(params.rows, 1) - 1);
+                @builtin(subgroup_invocation_id) id: u32) {
+    let lane = id & 3u;
+    let row = group.z * {{ 4 * rows }}u + lane;
+    let col = (group.x + group.y * groups.x) * {{ 4 * quads }}u;
+    let last_row = u32(max(params.rows, 1) - 1);
 {% for r in range(rows) %}
-  let m{{ r }} = min(row + {{ 4 * r }}u, last_row);
+    let x_row{{ r }} = min(row + {{ 4 * r }}u, last_row) * K;
 {% endfor %}
 {% for q in range(quads) %}
-  let n{{ q }} = min(col + lane + {{ 4 * q }}u, params.cols - 1u);
+    let n{{ q }} = min(col + lane + {{ 4 * q }}u, params.cols - 1u);
 {% endfor %}
 {% if gated %}
 {% for q in range(quads) %}
-  let n{{ quads + q }} = n{{ q }} + params.cols;
+    let n{{ quads + q }} = n{{ q }} + params.cols;
 {% endfor %}
 {% endif %}
+{% for q in range(streams) %}
+    let w_row{{ q }} = n{{ q }} * ROW;
+{% if quant.quantised %}
+    let s_row{{ q }} = n{{ q }} * SCALE_ROW;
+{% endif %}
+{% endfor %}
 {% for r in range(rows) %}
 {% for q in range(streams) %}
-  var acc{{ r }}_{{ q }} = vec4<f32>();
+    var acc{{ r }}_{{ q }} = vec4<f32>();
 {% endfor %}
 {% endfor %}
 {% if quant.quantised %}
-  for (var g = 0u; g < GROUPS; g++) {
+    for (var g = 0u; g < GROUPS; g++) {
 {% for r in range(rows) %}
 {% if quant.offset %}
-    var sum{{ r }} = 0.0;
+        var sum{{ r }} = 0.0;
 {% endif %}
 {% for q in range(streams) %}
-    var part{{ r }}_{{ q }} = vec4<f32>();
+        var part{{ r }}_{{ q }} = vec4<f32>();
 {% endfor %}
 {% endfor %}
 {% if quant.chunks % quant.group_chunks %}
-    for (var c = g * GROUP_CHUNKS; c < min((g + 1u) * GROUP_CHUNKS, CHUNKS); c++) {
+        for (var c = g * GROUP_CHUNKS; c < min((g + 1u) * GROUP_CHUNKS, CHUNKS); c++) {
 {% else %}
-    for (var c = g * GROUP_CHUNKS; c < (g + 1u) * GROUP_CHUNKS; c++) {
+        for (var c = g * GROUP_CHUNKS; c < (g + 1u) * GROUP_CHUNKS; c++) {
 {% endif %}
 {% else %}
-    for (var c = 0u; c < CHUNKS; c++) {
+        for (var c = 0u; c < CHUNKS; c++) {
 {% endif %}
 {% for r in range(rows) %}
 {% for half in halves %}
 {% set at = quant.chunk ~ "u * c" ~ (" + 4u" if half == "high" else "") %}
 {% if quant.offset %}
-      var x{{ r }}_{{ half }} = load_x(m{{ r }}, {{ at }});
-      sum{{ r }} += dot(x{{ r }}_{{ half }}, vec4<f32>(1.0));
+            var x{{ r }}_{{ half }} = load_x(x_row{{ r }}, {{ at }});
+            sum{{ r }} += dot(x{{ r }}_{{ half }}, vec4<f32>(1.0));
 {% if quant.q4 %}
-      x{{ r }}_{{ half }} *= {{ half | upper }}_UNIT;
+            x{{ r }}_{{ half }} *= {{ half | upper }}_UNIT;
 {% endif %}
 {% else %}
-      let x{{ r }}_{{ half }} = load_x(m{{ r }}, {{ at }});
+            let x{{ r }}_{{ half }} = load_x(x_row{{ r }}, {{ at }});
 {% endif %}
 {% endfor %}
 {% endfor %}
 {% for q in range(streams) %}
-      let w{{ q }} = fetch(n{{ q }}, c);
+            let w{{ q }} = fetch(w_row{{ q }}, c);
 {% for t in range(4) %}
 {% for half in halves %}
-      let {{ half }}{{ q }}_{{ t }} = {{ half }}({{ swaps[t] ~ "(w" ~ q ~ ")" if t else "w" ~ q }});
+            let {{ half }}{{ q }}_{{ t }} = {{ half }}({{ swaps[t] ~ "(w" ~ q ~ ")" if t else "w" ~ q }});
 {% endfor %}
 {% endfor %}
 {% for r in range(rows) %}
-      {{ "part" if quant.quantised else "acc" }}{{ r }}_{{ q }} += vec4<f32>(
+            {{ "part" if quant.quantised else "acc" }}{{ r }}_{{ q }} += vec4<f32>(
 {%- for t in range(4) %}
 
-        {% for half in halves %}dot({{ half }}{{ q }}_{{ t }}, x{{ r }}_{{ half }}){{ " + " if not loop.last }}{% endfor %}{{ "," if t < 3 else ");" }}
+                {% for half in halves %}dot({{ half }}{{ q }}_{{ t }}, x{{ r }}_{{ half }}){{ " + " if not loop.last }}{% endfor %}{{ "," if t < 3 else ");" }}
 {%- endfor %}
 
 {% endfor %}
 {% endfor %}
-    }
+        }
 {% if quant.quantised %}
 {% for q in range(streams) %}
-    let s{{ q }} = scale_at(n{{ q }}, g);
-    let scale{{ q }} = quad_values(s{{ q }}.x);
+        let s{{ q }} = scale_at(s_row{{ q }}, g);
+        let scale{{ q }} = quad_values(s{{ q }}.x);
 {% if quant.offset %}
-    let offset{{ q }} = quad_values(s{{ q }}.y);
+        let offset{{ q }} = quad_values(s{{ q }}.y);
 {% endif %}
 {% for r in range(rows) %}
-    acc{{ r }}_{{ q }} += scale{{ q }} * part{{ r }}_{{ q }}{{ " + offset" ~ q ~ " * sum" ~ r if quant.offset }};
+        acc{{ r }}_{{ q }} += scale{{ q }} * part{{ r }}_{{ q }}{{ " + offset" ~ q ~ " * sum" ~ r if quant.offset }};
 {% endfor %}
 {% endfor %}
-  }
+    }
 {% endif %}
 {% for r in range(rows) %}
 {% for q in range(quads) %}
 {% for t in range(4) %}
-  store(row + {{ 4 * r }}u, col + {{ 4 * q }}u + (lane ^ {{ t }}u), acc{{ r }}_{{ q }}[{{ t }}]{{ ", acc" ~ r ~ "_" ~ (quads + q) ~ "[" ~ t ~ "]" if gated }});
+    store(row + {{ 4 * r }}u, col + {{ 4 * q }}u + (lane ^ {{ t }}u), acc{{ r }}_{{ q }}[{{ t }}]{{ ", acc" ~ r ~ "_" ~ (quads + q) ~ "[" ~ t ~ "]" if gated }});
 {% endfor %}
 {% endfor %}
 {% endfor %}

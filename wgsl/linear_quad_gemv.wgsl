@@ -4,7 +4,7 @@ formula: y[m,n] = sum_k xn[m,k] * w[n,k] + bias[n] + residual[m,n], xn = x or rm
 bindings:
   0 x            array<f32>  [rows, K]                          read
   1 codes        array<u32>  [N, words] (weight f32 [N, K] for scheme f32)  read
-  2 scales       array<u32|f32>  [N, groups] as in docs/FORMAT.md, not for scheme f32  read
+  2 scales       array<u32>, f32 with scale_type=f32  [N, groups] as in docs/FORMAT.md, not for scheme f32  read
   3 norm_weight  array<f32>  [K]  if norm      read
   4 bias         array<f32>  [N]  if bias      read
   5 residual     array<f32>  [rows, N]  if residual  read
@@ -47,139 +47,145 @@ enable subgroups;
 {{ linear.store() }}
 {% if quant.offset %}
 fn quad_sum(value: f32) -> f32 {
-  let pair = value + quadSwapX(value);
-  return pair + quadSwapY(pair);
+    let pair = value + quadSwapX(value);
+    return pair + quadSwapY(pair);
 }
 {% elif norm %}
 fn quad_sum(value: f32) -> f32 {
-  let pair = value + quadSwapX(value);
-  return pair + quadSwapY(pair);
+    let pair = value + quadSwapX(value);
+    return pair + quadSwapY(pair);
 }
 {% endif %}
 
 fn quad_values(value: f32) -> vec4<f32> {
-  return vec4<f32>(quadBroadcast(value, 0u), quadBroadcast(value, 1u), quadBroadcast(value, 2u),
+    return vec4<f32>(quadBroadcast(value, 0u), quadBroadcast(value, 1u), quadBroadcast(value, 2u),
                    quadBroadcast(value, 3u));
 }
 
-fn load_x(m: u32, i: u32) -> f32 {
+fn load_x(start: u32, i: u32) -> f32 {
 {% if quant.tail %}
-  return select(0.0, x[m * K + min(i, K - 1u)], i < K);
+    return select(0.0, x[start + min(i, K - 1u)], i < K);
 {% else %}
-  return x[m * K + i];
+    return x[start + i];
 {% endif %}
 }
 
 @compute @workgroup_size(4)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
-        @builtin(subgroup_invocation_id) id: u32) {
-  let lane = id & 3u;
-  let col = (group.x + group.y * groups.x) * {{ 4 * cols }}u + lane;
-  let last = params.cols - 1u;
+                @builtin(subgroup_invocation_id) id: u32) {
+    let lane = id & 3u;
+    let col = (group.x + group.y * groups.x) * {{ 4 * cols }}u + lane;
+    let last = params.cols - 1u;
 {% for j in range(cols) %}
-  let n{{ j }} = min(col + {{ 4 * j }}u, last);
+    let n{{ j }} = min(col + {{ 4 * j }}u, last);
 {% endfor %}
 {% if gated %}
 {% for j in range(cols) %}
-  let n{{ cols + j }} = n{{ j }} + params.cols;
+    let n{{ cols + j }} = n{{ j }} + params.cols;
 {% endfor %}
 {% endif %}
+{% for j in range(streams) %}
+    let w_row{{ j }} = n{{ j }} * ROW;
+{% if quant.quantised %}
+    let s_row{{ j }} = n{{ j }} * SCALE_ROW;
+{% endif %}
+{% endfor %}
 {% if rows > 1 %}
-  let last_row = u32(max(params.rows, 1) - 1);
+    let last_row = u32(max(params.rows, 1) - 1);
 {% for r in range(1, rows) %}
-  let row{{ r }} = min({{ r }}u, last_row);
+    let x_row{{ r }} = min({{ r }}u, last_row) * K;
 {% endfor %}
 {% endif %}
 {% if quant.q4 %}
-  let low_unit = 1.0 / f32(1u << (8u * lane));
-  let high_unit = 0.0625 * low_unit;
+    let low_unit = 1.0 / f32(1u << (8u * lane));
+    let high_unit = 0.0625 * low_unit;
 {% endif %}
 {% for r in range(rows) %}
 {% for j in range(streams) %}
-  var acc{{ r }}_{{ j }} = 0.0;
+    var acc{{ r }}_{{ j }} = 0.0;
 {% endfor %}
 {% if norm %}
-  var squares{{ r }} = 0.0;
+    var squares{{ r }} = 0.0;
 {% endif %}
 {% endfor %}
 {% if quant.quantised %}
-  for (var g = 0u; g < GROUPS; g++) {
+    for (var g = 0u; g < GROUPS; g++) {
 {% else %}
-  {
+    {
 {% endif %}
 {% for r in range(rows) %}
 {% if quant.offset %}
-    var sum{{ r }} = 0.0;
+        var sum{{ r }} = 0.0;
 {% endif %}
 {% for j in range(streams) %}
-    var part{{ r }}_{{ j }} = 0.0;
+        var part{{ r }}_{{ j }} = 0.0;
 {% endfor %}
 {% endfor %}
 {% if not quant.quantised %}
-    for (var c = 0u; c < CHUNKS; c++) {
+        for (var c = 0u; c < CHUNKS; c++) {
 {% elif quant.chunks % quant.group_chunks %}
-    for (var c = g * GROUP_CHUNKS; c < min((g + 1u) * GROUP_CHUNKS, CHUNKS); c++) {
+        for (var c = g * GROUP_CHUNKS; c < min((g + 1u) * GROUP_CHUNKS, CHUNKS); c++) {
 {% else %}
-    for (var c = g * GROUP_CHUNKS; c < (g + 1u) * GROUP_CHUNKS; c++) {
+        for (var c = g * GROUP_CHUNKS; c < (g + 1u) * GROUP_CHUNKS; c++) {
 {% endif %}
-      let i = {{ chunk }}u * c + lane;
+            let i = {{ chunk }}u * c + lane;
 {% for half in (["low", "high"] if quant.q4 else ["low"]) %}
 {% set at = "i" if half == "low" else "i + 4u" %}
 {% if norm %}
 {% if quant.tail %}
-      let weight_{{ half }} = norm_weight[min({{ at }}, K - 1u)];
+            let weight_{{ half }} = norm_weight[min({{ at }}, K - 1u)];
 {% else %}
-      let weight_{{ half }} = norm_weight[{{ at }}];
+            let weight_{{ half }} = norm_weight[{{ at }}];
 {% endif %}
 {% endif %}
 {% for r in range(rows) %}
-      var own{{ r }}_{{ half }} = load_x({{ "row" ~ r if r else "0u" }}, {{ at }});
+            var own{{ r }}_{{ half }} = load_x({{ "x_row" ~ r if r else "0u" }}, {{ at }});
 {% if norm %}
-      squares{{ r }} += own{{ r }}_{{ half }} * own{{ r }}_{{ half }};
-      own{{ r }}_{{ half }} *= weight_{{ half }};
+            squares{{ r }} += own{{ r }}_{{ half }} * own{{ r }}_{{ half }};
+            own{{ r }}_{{ half }} *= weight_{{ half }};
 {% endif %}
 {% if quant.offset %}
-      sum{{ r }} += own{{ r }}_{{ half }};
+            sum{{ r }} += own{{ r }}_{{ half }};
 {% endif %}
-      let x{{ r }}_{{ half }} = quad_values(own{{ r }}_{{ half }}{{ " * " ~ half ~ "_unit" if quant.q4 }});
+            let x{{ r }}_{{ half }} = quad_values(own{{ r }}_{{ half }}{{ " * " ~ half ~ "_unit" if quant.q4 }});
 {% endfor %}
 {% endfor %}
 {% for j in range(streams) %}
-      let w{{ j }} = fetch(n{{ j }}, c);
+            let w{{ j }} = fetch(w_row{{ j }}, c);
 {% if rows == 1 %}
-      part0_{{ j }} += dot(low(w{{ j }}), x0_low){{ " + dot(high(w" ~ j ~ "), x0_high)" if quant.q4 }};
+            part0_{{ j }} += dot(low(w{{ j }}), x0_low){{ " + dot(high(w" ~ j ~ "), x0_high)" if quant.q4 }};
 {% else %}
-      let low{{ j }} = low(w{{ j }});
+            let low{{ j }} = low(w{{ j }});
 {% if quant.q4 %}
-      let high{{ j }} = high(w{{ j }});
+            let high{{ j }} = high(w{{ j }});
 {% endif %}
 {% for r in range(rows) %}
-      part{{ r }}_{{ j }} += dot(low{{ j }}, x{{ r }}_low){{ " + dot(high" ~ j ~ ", x" ~ r ~ "_high)" if quant.q4 }};
+            part{{ r }}_{{ j }} += dot(low{{ j }}, x{{ r }}_low){{ " + dot(high" ~ j ~ ", x" ~ r ~ "_high)" if quant.q4 }};
 {% endfor %}
 {% endif %}
 {% endfor %}
-    }
+        }
 {% if quant.offset %}
 {% for r in range(rows) %}
-    let total{{ r }} = quad_sum(sum{{ r }});
+        let total{{ r }} = quad_sum(sum{{ r }});
 {% endfor %}
 {% endif %}
 {% for j in range(streams) %}
 {% if quant.quantised %}
-    let s{{ j }} = scale_at(n{{ j }}, g);
+        let s{{ j }} = scale_at(s_row{{ j }}, g);
 {% endif %}
 {% for r in range(rows) %}
-    acc{{ r }}_{{ j }} += {{ "s" ~ j ~ ".x * " if quant.quantised }}part{{ r }}_{{ j }}{{ " + s" ~ j ~ ".y * total" ~ r if quant.offset }};
+        acc{{ r }}_{{ j }} += {{ "s" ~ j ~ ".x * " if quant.quantised }}part{{ r }}_{{ j }}{{ " + s" ~ j ~ ".y * total" ~ r if quant.offset }};
 {% endfor %}
 {% endfor %}
-  }
+    }
 {% for r in range(rows) %}
 {% if norm %}
-  let scale{{ r }} = inverseSqrt(quad_sum(squares{{ r }}) / f32(K) + {{ eps | f32 }});
+    let scale{{ r }} = inverseSqrt(quad_sum(squares{{ r }}) / f32(K) + {{ eps | f32 }});
 {% endif %}
 {% set by = " * scale" ~ r if norm else "" %}
 {% for j in range(cols) %}
-  store({{ r }}u, col + {{ 4 * j }}u, acc{{ r }}_{{ j }}{{ by }}{{ ", acc" ~ r ~ "_" ~ (cols + j) ~ by if gated }});
+    store({{ r }}u, col + {{ 4 * j }}u, acc{{ r }}_{{ j }}{{ by }}{{ ", acc" ~ r ~ "_" ~ (cols + j) ~ by if gated }});
 {% endfor %}
 {% endfor %}
 }

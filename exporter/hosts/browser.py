@@ -75,8 +75,8 @@ def _candidates(env: Mapping[str, str], platform: str) -> Iterator[pathlib.Path]
             if name in env
         ]
         for folder in WINDOWS_FOLDERS:
-            for root in roots:
-                yield pathlib.Path(root, folder, "Application/chrome.exe")
+            for base in roots:
+                yield pathlib.Path(base, folder, "Application/chrome.exe")
     else:
         for command in COMMANDS:
             yield pathlib.Path(shutil.which(command, path=env.get("PATH", "")) or command)

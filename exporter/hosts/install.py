@@ -43,7 +43,9 @@ def ensure_browser() -> str:
         print("+", " ".join(command), flush=True)
         environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
         if subprocess.run(command, env=environment, check=False).returncode != 0:
-            raise HostError(f"`{' '.join(command)}` failed", hint="install Chrome or Chromium by hand")
+            raise HostError(
+                f"`{' '.join(command)}` failed", hint="install Chrome or Chromium by hand"
+            )
     return str(find_browser())
 
 

@@ -228,9 +228,12 @@ class Builder:
         return self.add("cast", (x,), self.shape_of(x), dtype, {"dtype": dtype})
 
     def expand(self, x: Operand, shape: Shape) -> Operand:
-        """Return `x` broadcast to `shape`."""
-        if equal_shapes(self.shape_of(x), shape):
-            return x
+        """Return `x` broadcast to `shape`; where only extents of 1 are put in front, a view does it."""
+        have = self.shape_of(x)
+        if equal_shapes(have, shape[len(shape) - len(have) :]):
+            front = shape[: len(shape) - len(have)]
+            if all(extent == 1 for extent in front):
+                return self.view(x, shape)
         return self.add("expand", (x,), shape, self.dtype(x))
 
     def materialize(self, x: Operand) -> Ref:

@@ -14,7 +14,6 @@ A program whose S can be both few and many gets both routes; the grid of the wro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from runtime_py.errors import OptionError
@@ -144,7 +143,7 @@ def split_tuning(ctx: Lowering, a: Attention) -> SplitTuning:
     rounds = -(-a.group // MAX_HEADS)
     heads = -(-a.group // rounds)
     if ctx.caps.is_software:
-        tuning = SplitTuning(1, heads, 16, 256, 4, min(16, a.head_dim), 512)
+        tuning = SplitTuning(1, heads, 4, 64, 4, min(4, a.head_dim), 512)
     else:
         vec = 4 if a.head_dim % 4 == 0 else 1
         most = ctx.upper(a.keys)
@@ -205,9 +204,56 @@ def _combine(ctx: Lowering, a: Attention, sums: str, stats: str, splits: Expr, e
 
 def stream(ctx: Lowering, a: Attention, enabled: Expr, reason: str) -> list[Dispatch]:
     """Return attention_stream: one dispatch, no scratch."""
-    raise NotImplementedError
+    kernel_key = key("attention_stream", head_dim=a.head_dim, **common_axes(ctx, a))
+    params = (*common_params(a), Param("kv_heads", "u32", a.kv_heads))
+    tiles = ceil_div(combine("*", a.tokens, a.group), STREAM_ROWS)
+    grid = (combine("*", tiles, enabled), a.kv_heads, a.batch)
+    reason += f"; tiles of {STREAM_ROWS} rows, shared by {a.group} query heads, against {STREAM_KEYS} keys"
+    return [Dispatch(kernel_key, (*_reads(a), Binding(a.y, "read_write")), grid, params, reason)]
 
 
 def materialized(ctx: Lowering, a: Attention) -> list[Dispatch]:
     """Return scores, softmax and weighted sum; raises `OptionError` where the scores do not fit a binding."""
-    raise NotImplementedError
+    shape = (a.batch, a.heads, a.tokens, a.keys)
+    size_bytes = ctx.upper(product(shape)) * DTYPE_BYTES["f32"]
+    limit = ctx.caps.limit("maxStorageBufferBindingSize")
+    if size_bytes > limit:
+        raise OptionError(
+            f"attention='materialized' needs {size_bytes} bytes of scores for {a.node.name}, "
+            f"a binding holds {limit}",
+            hint="leave attention at 'auto'",
+        )
+    scores = ctx.scratch(a.node, "scores", "f32", shape)
+    weights = ctx.scratch(a.node, "weights", "f32", shape)
+    return [_scores(ctx, a, scores), _softmax(ctx, a, scores, weights), _values(ctx, a, weights)]
+
+
+def _counted(a: Attention, count: Expr) -> tuple[Param, ...]:
+    extra = {"n": count, "q_heads": a.heads, "head_dim": a.head_dim}
+    return (*common_params(a), *(Param(name, "u32", value) for name, value in extra.items()))
+
+
+def _scores(ctx: Lowering, a: Attention, scores: str) -> Dispatch:
+    count = product((a.batch, a.heads, a.tokens, a.keys))
+    names = (a.q, a.k) if a.mask is None else (a.q, a.k, a.mask)
+    bindings = (*(Binding(name) for name in names), Binding(scores, "read_write"))
+    grid = layout.fold(ctx, ceil_div(count, 64))
+    reason = "materialized: asked for by the option"
+    return Dispatch(
+        key("attention_scores", **common_axes(ctx, a)), bindings, grid, _counted(a, count), reason
+    )
+
+
+def _softmax(ctx: Lowering, a: Attention, scores: str, weights: str) -> Dispatch:
+    rows = product((a.batch, a.heads, a.tokens))
+    params = (Param("rows", "u32", rows), Param("keys", "u32", a.keys))
+    bindings = (Binding(scores), Binding(weights, "read_write"))
+    return Dispatch(key("attention_softmax"), bindings, layout.fold(ctx, rows), params)
+
+
+def _values(ctx: Lowering, a: Attention, weights: str) -> Dispatch:
+    count = product((a.batch, a.heads, a.tokens, a.head_dim))
+    axes = common_axes(ctx, a)
+    kernel_key = key("attention_values", **{name: axes[name] for name in ("cache", "causal", "window")})
+    bindings = (Binding(weights), Binding(a.v), Binding(a.y, "read_write"))
+    return Dispatch(kernel_key, bindings, layout.fold(ctx, ceil_div(count, 64)), _counted(a, count))

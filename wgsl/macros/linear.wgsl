@@ -23,10 +23,10 @@ Uses the axes: scheme, scale_type, norm, bias, residual, act.
 {{ declare(ns.i, "y", "f32", "read_write") }}
 {%- set ns.i = ns.i + 1 %}
 struct Params {
-  rows: i32,    // rows of x from the first one bound, may be <= 0 in a late window
-  cols: u32,    // outputs of this window of the weight
-  first: u32,   // the window's first output
-  stride: u32,  // outputs of a whole row of y
+    rows: i32,    // rows of x from the first one bound, may be <= 0 in a late window
+    cols: u32,    // outputs of this window of the weight
+    first: u32,   // the window's first output
+    stride: u32,  // outputs of a whole row of y
 }
 @group(0) @binding({{ ns.i }}) var<uniform> params: Params;
 {% endmacro %}
@@ -35,12 +35,12 @@ struct Params {
 {% macro load4(source, name, base) %}
 fn {{ name }}({{ "m: u32, " if base }}i: u32) -> vec4<f32> {
 {% if k % 4 == 0 %}
-  return select(vec4<f32>(), {{ source }}[({{ base }}min(i, K - 4u)) / 4u], i < K);
+    return select(vec4<f32>(), {{ source }}[({{ base }}min(i, K - 4u)) / 4u], i < K);
 {% else %}
-  let e = vec4<u32>(i) + vec4<u32>(0u, 1u, 2u, 3u);
-  let at = {{ "vec4<u32>(m * K) + " if base }}min(e, vec4<u32>(K - 1u));
-  let value = vec4<f32>({{ source }}[at.x], {{ source }}[at.y], {{ source }}[at.z], {{ source }}[at.w]);
-  return select(vec4<f32>(), value, e < vec4<u32>(K));
+    let e = vec4<u32>(i) + vec4<u32>(0u, 1u, 2u, 3u);
+    let at = {{ "vec4<u32>(m * K) + " if base }}min(e, vec4<u32>(K - 1u));
+    let value = vec4<f32>({{ source }}[at.x], {{ source }}[at.y], {{ source }}[at.z], {{ source }}[at.w]);
+    return select(vec4<f32>(), value, e < vec4<u32>(K));
 {% endif %}
 }
 {% endmacro %}
@@ -49,13 +49,13 @@ fn {{ name }}({{ "m: u32, " if base }}i: u32) -> vec4<f32> {
 {% macro activate() %}
 {% if act == "silu" %}
 fn activate(gate: f32) -> f32 {
-  return gate / (1.0 + exp(min(-gate, 88.0)));  // e^88 is the last that f32 holds
+    return gate / (1.0 + exp(min(-gate, 88.0)));  // e^88 is the last that f32 holds
 }
 
 {% elif act == "gelu_tanh" %}
 fn activate(gate: f32) -> f32 {
-  let inner = 0.7978845608028654 * (gate + 0.044715 * gate * gate * gate);
-  return 0.5 * gate * (1.0 + tanh(clamp(inner, -15.0, 15.0)));  // 1 in f32 beyond
+    let inner = 0.7978845608028654 * (gate + 0.044715 * gate * gate * gate);
+    return 0.5 * gate * (1.0 + tanh(clamp(inner, -15.0, 15.0)));  // 1 in f32 beyond
 }
 
 {% endif %}
@@ -65,11 +65,11 @@ fn activate(gate: f32) -> f32 {
 {% macro store() %}
 {{ activate() }}
 fn store(m: u32, n: u32, value: f32{{ ", up: f32" if act != "none" }}) {
-  if (i32(m) >= params.rows || n >= params.cols) {
-    return;
-  }
-  let i = m * params.stride + params.first + n;
-  y[i] = {{ "activate(value) * up" if act != "none" else "value" }}
+    if (i32(m) >= params.rows || n >= params.cols) {
+        return;
+    }
+    let i = m * params.stride + params.first + n;
+    y[i] = {{ "activate(value) * up" if act != "none" else "value" }}
 {%- if bias %} + bias[params.first + n]{% endif %}
 {%- if residual %} + residual[i]{% endif %};
 }

@@ -19,13 +19,16 @@ Uses the axes: scheme, group, k, scale_type.
 {% set stored_groups = (words + group_chunks - 1) // group_chunks %}
 {# Chunks of a block of four that share a scale: all, two or one. #}
 {% set unit = 4 if group_chunks % 4 == 0 else 2 if group_chunks % 2 == 0 else 1 %}
-{% set scale_stride = stored_groups if affine else (stored_groups + 1) // 2 * 2 %}
+{# Words (f16 pairs) or floats of scales in a row. #}
+{% set pairs = stored_groups if affine else (stored_groups + 1) // 2 %}
+{% set scale_row = pairs if scale_type == "f16" else 2 * pairs %}
 
 {% macro constants() %}
 const K = {{ k }}u;
 const CHUNKS = {{ chunks }}u;
+const ROW = {{ words if quantised else k }}u;  // from a row of the weight to the next
 {% if quantised %}
-const ROW_WORDS = {{ words }}u;
+const SCALE_ROW = {{ scale_row }}u;
 const GROUP_CHUNKS = {{ group_chunks }}u;
 const GROUPS = {{ (chunks + group_chunks - 1) // group_chunks }}u;
 {% endif %}
@@ -39,41 +42,43 @@ const HIGH_UNIT = vec4<f32>(0x1p-4f, 0x1p-12f, 0x1p-20f, 0x1p-28f);
 {# low(word), high(word): the codes of a chunk as floats, each times a power of two. #}
 {% macro decode() %}
 {% if q4 %}
+// Signed conversions where the sign bit is clear: unsigned ones cost three times as much on a CPU.
 fn low(word: u32) -> vec4<f32> {
-  return vec4<f32>(vec4<u32>(word) & vec4<u32>(0xFu, 0xF00u, 0xF0000u, 0xF000000u));
+    return vec4<f32>(vec4<i32>(i32(word)) & vec4<i32>(0xF, 0xF00, 0xF0000, 0xF000000));
 }
 
 fn high(word: u32) -> vec4<f32> {
-  return vec4<f32>(vec4<u32>(word) & vec4<u32>(0xF0u, 0xF000u, 0xF00000u, 0xF0000000u));
+    let first = vec3<f32>(vec3<i32>(i32(word)) & vec3<i32>(0xF0, 0xF000, 0xF00000));
+    return vec4<f32>(first, f32(word & 0xF0000000u));
 }
 {% elif quantised %}
 // Each signed byte moved to the top of its own word: 2^24 times the code.
 fn low(word: u32) -> vec4<f32> {
-  let bytes = vec4<u32>(word) * vec4<u32>(0x1000000u, 0x10000u, 0x100u, 1u);
-  return vec4<f32>(bitcast<vec4<i32>>(bytes & vec4<u32>(0xFF000000u)));
+    let bytes = vec4<u32>(word) * vec4<u32>(0x1000000u, 0x10000u, 0x100u, 1u);
+    return vec4<f32>(bitcast<vec4<i32>>(bytes & vec4<u32>(0xFF000000u)));
 }
 {% else %}
 fn low(chunk: vec4<f32>) -> vec4<f32> {
-  return chunk;
+    return chunk;
 }
 {% endif %}
 {% endmacro %}
 
-{# fetch(row, c): chunk c of a row of the weight. #}
+{# fetch(start, c): chunk c of the row of the weight that starts at row * ROW. #}
 {% macro fetch() %}
 {% if quantised %}
-fn fetch(row: u32, c: u32) -> u32 {
-  return codes[row * ROW_WORDS + c];
+fn fetch(start: u32, c: u32) -> u32 {
+    return codes[start + c];
 }
 {% else %}
-fn fetch(row: u32, c: u32) -> vec4<f32> {
-  let i = row * K + 4u * c;
+fn fetch(start: u32, c: u32) -> vec4<f32> {
+    let i = start + 4u * c;
 {% if tail %}
-  let last = row * K + K - 1u;
-  return vec4<f32>(weight[i], weight[min(i + 1u, last)], weight[min(i + 2u, last)],
+    let last = start + K - 1u;
+    return vec4<f32>(weight[i], weight[min(i + 1u, last)], weight[min(i + 2u, last)],
                    weight[min(i + 3u, last)]);
 {% else %}
-  return vec4<f32>(weight[i], weight[i + 1u], weight[i + 2u], weight[i + 3u]);
+    return vec4<f32>(weight[i], weight[i + 1u], weight[i + 2u], weight[i + 3u]);
 {% endif %}
 }
 {% endif %}
@@ -85,24 +90,24 @@ fn fetch(row: u32, c: u32) -> vec4<f32> {
 alias Block = vec4<u32>;
 
 fn fetch_block(row: u32, b: u32) -> Block {
-  return codes[row * (ROW_WORDS / 4u) + b];
+    return codes[row * (ROW / 4u) + b];
 }
 {% else %}
 alias Block = array<vec4<f32>, 4>;
 
 fn fetch_chunk(row: u32, c: u32) -> vec4<f32> {
 {% if k % 4 == 0 %}
-  return weight[row * (K / 4u) + min(c, CHUNKS - 1u)];
+    return weight[row * (K / 4u) + min(c, CHUNKS - 1u)];
 {% else %}
-  let first = row * K;
-  let i = vec4<u32>(4u * c) + vec4<u32>(0u, 1u, 2u, 3u);
-  let at = vec4<u32>(first) + min(i, vec4<u32>(K - 1u));
-  return vec4<f32>(weight[at.x], weight[at.y], weight[at.z], weight[at.w]);
+    let first = row * K;
+    let i = vec4<u32>(4u * c) + vec4<u32>(0u, 1u, 2u, 3u);
+    let at = vec4<u32>(first) + min(i, vec4<u32>(K - 1u));
+    return vec4<f32>(weight[at.x], weight[at.y], weight[at.z], weight[at.w]);
 {% endif %}
 }
 
 fn fetch_block(row: u32, b: u32) -> Block {
-  return Block(fetch_chunk(row, 4u * b), fetch_chunk(row, 4u * b + 1u),
+    return Block(fetch_chunk(row, 4u * b), fetch_chunk(row, 4u * b + 1u),
                fetch_chunk(row, 4u * b + 2u), fetch_chunk(row, 4u * b + 3u));
 }
 {% endif %}
@@ -113,26 +118,26 @@ fn fetch_block(row: u32, b: u32) -> Block {
 {{ "(" ~ c ~ ") / GROUP_CHUNKS" if group_chunks > 1 else c }}
 {%- endmacro %}
 
-{# scale_at(row, g): (scale, offset) of group g; an 8-bit scale also undoes the 2^24 of low(). #}
+{# scale_at(start, g): (scale, offset) of group g of the row that starts at row * SCALE_ROW; an 8-bit scale also undoes the 2^24 of low(). #}
 {% macro scale_at() %}
 {% if quantised %}
-fn scale_at(row: u32, g: u32) -> vec2<f32> {
+fn scale_at(start: u32, g: u32) -> vec2<f32> {
 {% if affine %}
 {% if scale_type == "f16" %}
-  let s = unpack2x16float(scales[row * {{ scale_stride }}u + g]);
+    let s = unpack2x16float(scales[start + g]);
 {% else %}
-  let i = 2u * (row * {{ scale_stride }}u + g);
-  let s = vec2<f32>(scales[i], scales[i + 1u]);
+    let i = start + 2u * g;
+    let s = vec2<f32>(scales[i], scales[i + 1u]);
 {% endif %}
-  return {{ "s" if q4 else "s * vec2<f32>(0x1p-24f, 1.0)" }};
+    return {{ "s" if q4 else "s * vec2<f32>(0x1p-24f, 1.0)" }};
 {% else %}
 {% if scale_type == "f16" %}
-  let pair = unpack2x16float(scales[row * {{ scale_stride // 2 }}u + g / 2u]);
-  let s = select(pair.x, pair.y, (g & 1u) == 1u);
+    let pair = unpack2x16float(scales[start + (g >> 1u)]);
+    let s = select(pair.x, pair.y, (g & 1u) == 1u);
 {% else %}
-  let s = scales[row * {{ scale_stride }}u + g];
+    let s = scales[start + g];
 {% endif %}
-  return {{ "vec2<f32>(s, -8.0 * s)" if q4 else "vec2<f32>(s * 0x1p-24f, 0.0)" }};
+    return {{ "vec2<f32>(s, -8.0 * s)" if q4 else "vec2<f32>(s * 0x1p-24f, 0.0)" }};
 {% endif %}
 }
 {% endif %}
