@@ -7,8 +7,8 @@ Way of the data: engine -> **generation** (context -> sampling -> detokenizer ->
 A request goes through `prompt -> token -> token ... -> end`. Every token is a piece, also while its
 text is held back (half a character, or what may be a stop string), and the last token's piece
 carries the end:
-    stop     a stop token or a stop string came; neither is shown. The ids include the stop token,
-    as Hugging Face's do. length   max_tokens, or prompt and reply fill the context
+    stop     a stop token or a stop string came; neither is shown, but the ids include the token
+    length   max_tokens, or prompt and reply fill the context
     abort    abort() was called, or the stream was left unread while another request waited
 
     async for piece in stream:
@@ -152,9 +152,9 @@ class Stream:
         self.abort()
 
     def abort(self) -> None:
-        """End the reply at its next step with finish_reason "abort"; a stream that nobody reads
+        """End the reply at its next step, with finish_reason "abort".
 
-        gives the model free at once.
+        A stream that nobody is reading frees the model at once.
         """
         self._aborted = True
         if not self._reading:

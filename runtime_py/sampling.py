@@ -1,23 +1,23 @@
 """From logits to the next token id.
 
-Input:  V logits of the last position, the options of a request, the ids so far. Output: one token
-id.
+Input:  V logits of the last position, the options of a request, the ids so far.
+Output: one token id.
 Way of the data: session -> logits -> **sampling** -> token id -> tokenizer.
 
-The filters stand in the order of Hugging Face's `generate`: repetition penalty, temperature, top-k,
-top-p, min-p.
-    penalty r   x_i := x_i / r if x_i > 0 else x_i * r, for every id of prompt and reply
-                (Keskar et al. 2019, "CTRL", section 4.1, with the sign rule of Hugging Face)
-    temperature w_i := exp((x_i - max x) / T); T = 0 takes the largest logit, the lowest id among
-    equals top-k       keep x_i >= the k-th largest; equals of the k-th all stay
-    top-p       keep i while the mass ranked above i is < p of the whole (Holtzman et al. 2019,
-    section 3.1) min-p       keep w_i >= p * max w (Nguyen et al. 2024, "Turning Up the Heat",
-    section 3)
-The draw walks the kept ids upwards until their weight passes u * sum(w); u is `philox.uniform(seed,
-position)`, so a reply depends on its seed and its place, never on what was sampled before it.
+The filters stand in the order of Hugging Face's `generate`:
+    penalty r    x_i := x_i / r if x_i > 0 else x_i * r, for every id of prompt and reply
+                 (Keskar et al. 2019, "CTRL", section 4.1, with Hugging Face's rule of signs)
+    temperature  w_i := exp((x_i - max x) / T); T = 0 takes the largest logit, of equals the first
+    top-k        keep x_i >= the k-th largest; equals of the k-th all stay
+    top-p        keep i while the mass ranked above i is < p of the whole
+                 (Holtzman et al. 2019, section 3.1)
+    min-p        keep w_i >= p * max w (Nguyen et al. 2024, "Turning Up the Heat", section 3)
+The draw walks the kept ids upwards until their weight passes u * sum(w). u is
+`philox.uniform(seed, position)`, so a reply depends on its seed and its place, never on what was
+sampled before it.
 
-    sampler = Sampler(SamplingOptions(temperature=0.7, top_p=0.9, seed=7), known_tokens=49152,
-    seed=7) token = sampler.sample(logits, position=12, seen={3, 17})
+    sampler = Sampler(SamplingOptions(temperature=0.7, top_p=0.9), known_tokens=49152, seed=7)
+    token = sampler.sample(logits, position=12, seen={3, 17})
 """
 
 from __future__ import annotations

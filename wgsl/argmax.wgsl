@@ -45,7 +45,7 @@ fn better(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
 
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
-                @builtin(local_invocation_index) thread: u32) {
+        @builtin(local_invocation_index) thread: u32) {
     let row = group.y + group.z * groups.y;
     if (row >= params.rows) {
         return;

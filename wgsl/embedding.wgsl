@@ -52,7 +52,7 @@ fn write(token: u32, e: u32, value: vec4<f32>) {
 
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
-                @builtin(local_invocation_index) thread: u32) {
+        @builtin(local_invocation_index) thread: u32) {
     let i = (group.x + group.y * groups.x) * 64u + thread;
     if (i >= params.n) {
         return;

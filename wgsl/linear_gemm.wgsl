@@ -58,7 +58,7 @@ fn at(depth: u32, i: u32) -> u32 {
 
 @compute @workgroup_size({{ (tile // 4) ** 2 }})
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
-                @builtin(local_invocation_index) thread: u32) {
+        @builtin(local_invocation_index) thread: u32) {
     let row = group.z * TILE;
     let col = (group.x + group.y * groups.x) * TILE;
     let last_row = u32(max(params.rows, 1) - 1);

@@ -65,7 +65,7 @@ var<workgroup> partial: array<f32, {{ sums * (threads // 4 if reduce == "subgrou
 {{ linear.store() }}
 @compute @workgroup_size({{ threads }})
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
-                @builtin(local_invocation_index) thread: u32
+        @builtin(local_invocation_index) thread: u32
 {%- if reduce == "subgroup" %}, @builtin(subgroup_size) width: u32{% endif %}) {
     let col = (group.x + group.y * groups.x) * {{ cols }}u;
     let last_row = u32(max(params.rows, 1) - 1);

@@ -36,6 +36,10 @@ accuracy: f32 products and sums, one partial sum a group
 {% set streams = quads * (2 if gated else 1) %}
 {% set swaps = ("", "quadSwapX", "quadSwapY", "quadSwapDiagonal") %}
 {% set halves = ["low", "high"] if quant.q4 else ["low"] %}
+{% macro products(q, t, r) -%}
+dot(low{{ q }}_{{ t }}, x{{ r }}_low)
+{%- if quant.q4 %} + dot(high{{ q }}_{{ t }}, x{{ r }}_high){% endif %}
+{%- endmacro %}
 enable subgroups;
 
 {{ linear.bindings() }}
@@ -54,7 +58,8 @@ fn load_x(start: u32, i: u32) -> vec4<f32> {
     let at = start + i;
 {% if quant.tail %}
     let end = start + K - 1u;
-    let value = vec4<f32>(x[min(at, end)], x[min(at + 1u, end)], x[min(at + 2u, end)], x[min(at + 3u, end)]);
+    let value = vec4<f32>(x[min(at, end)], x[min(at + 1u, end)],
+                          x[min(at + 2u, end)], x[min(at + 3u, end)]);
     return select(vec4<f32>(), value, vec4<u32>(i) + vec4<u32>(0u, 1u, 2u, 3u) < vec4<u32>(K));
 {% else %}
     return vec4<f32>(x[at], x[at + 1u], x[at + 2u], x[at + 3u]);
@@ -63,28 +68,23 @@ fn load_x(start: u32, i: u32) -> vec4<f32> {
 
 @compute @workgroup_size(4)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
-                @builtin(subgroup_invocation_id) id: u32) {
+        @builtin(subgroup_invocation_id) id: u32) {
     let lane = id & 3u;
     let row = group.z * {{ 4 * rows }}u + lane;
     let col = (group.x + group.y * groups.x) * {{ 4 * quads }}u;
     let last_row = u32(max(params.rows, 1) - 1);
 {% for r in range(rows) %}
-    let x_row{{ r }} = min(row + {{ 4 * r }}u, last_row) * K;
+    let x_row{{ r }} = min({{ linear.plus("row", 4 * r) }}, last_row) * K;
 {% endfor %}
 {% for q in range(quads) %}
-    let n{{ q }} = min(col + lane + {{ 4 * q }}u, params.cols - 1u);
+    let n{{ q }} = min({{ linear.plus("col + lane", 4 * q) }}, params.cols - 1u);
 {% endfor %}
 {% if gated %}
 {% for q in range(quads) %}
     let n{{ quads + q }} = n{{ q }} + params.cols;
 {% endfor %}
 {% endif %}
-{% for q in range(streams) %}
-    let w_row{{ q }} = n{{ q }} * ROW;
-{% if quant.quantised %}
-    let s_row{{ q }} = n{{ q }} * SCALE_ROW;
-{% endif %}
-{% endfor %}
+{{ quant.row_starts(streams) }}
 {% for r in range(rows) %}
 {% for q in range(streams) %}
     var acc{{ r }}_{{ q }} = vec4<f32>();
@@ -100,14 +100,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
         var part{{ r }}_{{ q }} = vec4<f32>();
 {% endfor %}
 {% endfor %}
-{% if quant.chunks % quant.group_chunks %}
-        for (var c = g * GROUP_CHUNKS; c < min((g + 1u) * GROUP_CHUNKS, CHUNKS); c++) {
-{% else %}
-        for (var c = g * GROUP_CHUNKS; c < (g + 1u) * GROUP_CHUNKS; c++) {
 {% endif %}
-{% else %}
-        for (var c = 0u; c < CHUNKS; c++) {
-{% endif %}
+        {{ quant.each_chunk() }}
 {% for r in range(rows) %}
 {% for half in halves %}
 {% set at = quant.chunk ~ "u * c" ~ (" + 4u" if half == "high" else "") %}
@@ -131,11 +125,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
 {% endfor %}
 {% for r in range(rows) %}
             {{ "part" if quant.quantised else "acc" }}{{ r }}_{{ q }} += vec4<f32>(
-{%- for t in range(4) %}
-
-                {% for half in halves %}dot({{ half }}{{ q }}_{{ t }}, x{{ r }}_{{ half }}){{ " + " if not loop.last }}{% endfor %}{{ "," if t < 3 else ");" }}
-{%- endfor %}
-
+{% for t in range(4) %}
+                {{ products(q, t, r) }}{{ "," if t < 3 else ");" }}
+{% endfor %}
 {% endfor %}
 {% endfor %}
         }
@@ -155,7 +147,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
 {% for r in range(rows) %}
 {% for q in range(quads) %}
 {% for t in range(4) %}
-    store(row + {{ 4 * r }}u, col + {{ 4 * q }}u + (lane ^ {{ t }}u), acc{{ r }}_{{ q }}[{{ t }}]{{ ", acc" ~ r ~ "_" ~ (quads + q) ~ "[" ~ t ~ "]" if gated }});
+    store({{ linear.plus("row", 4 * r) }}, {{ linear.plus("col", 4 * q) }} + {{ "(lane ^ " ~ t ~ "u)" if t else "lane" }}, acc{{ r }}_{{ q }}[{{ t }}]{{ ", acc" ~ r ~ "_" ~ (quads + q) ~ "[" ~ t ~ "]" if gated }});
 {% endfor %}
 {% endfor %}
 {% endfor %}

@@ -45,12 +45,7 @@ enable subgroups;
 {{ quant.fetch() }}
 {{ quant.scale_at() }}
 {{ linear.store() }}
-{% if quant.offset %}
-fn quad_sum(value: f32) -> f32 {
-    let pair = value + quadSwapX(value);
-    return pair + quadSwapY(pair);
-}
-{% elif norm %}
+{% if quant.offset or norm %}
 fn quad_sum(value: f32) -> f32 {
     let pair = value + quadSwapX(value);
     return pair + quadSwapY(pair);
@@ -58,8 +53,8 @@ fn quad_sum(value: f32) -> f32 {
 {% endif %}
 
 fn quad_values(value: f32) -> vec4<f32> {
-    return vec4<f32>(quadBroadcast(value, 0u), quadBroadcast(value, 1u), quadBroadcast(value, 2u),
-                   quadBroadcast(value, 3u));
+    return vec4<f32>(quadBroadcast(value, 0u), quadBroadcast(value, 1u),
+                     quadBroadcast(value, 2u), quadBroadcast(value, 3u));
 }
 
 fn load_x(start: u32, i: u32) -> f32 {
@@ -72,24 +67,19 @@ fn load_x(start: u32, i: u32) -> f32 {
 
 @compute @workgroup_size(4)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
-                @builtin(subgroup_invocation_id) id: u32) {
+        @builtin(subgroup_invocation_id) id: u32) {
     let lane = id & 3u;
     let col = (group.x + group.y * groups.x) * {{ 4 * cols }}u + lane;
     let last = params.cols - 1u;
 {% for j in range(cols) %}
-    let n{{ j }} = min(col + {{ 4 * j }}u, last);
+    let n{{ j }} = min({{ linear.plus("col", 4 * j) }}, last);
 {% endfor %}
 {% if gated %}
 {% for j in range(cols) %}
     let n{{ cols + j }} = n{{ j }} + params.cols;
 {% endfor %}
 {% endif %}
-{% for j in range(streams) %}
-    let w_row{{ j }} = n{{ j }} * ROW;
-{% if quant.quantised %}
-    let s_row{{ j }} = n{{ j }} * SCALE_ROW;
-{% endif %}
-{% endfor %}
+{{ quant.row_starts(streams) }}
 {% if rows > 1 %}
     let last_row = u32(max(params.rows, 1) - 1);
 {% for r in range(1, rows) %}
@@ -121,22 +111,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
         var part{{ r }}_{{ j }} = 0.0;
 {% endfor %}
 {% endfor %}
-{% if not quant.quantised %}
-        for (var c = 0u; c < CHUNKS; c++) {
-{% elif quant.chunks % quant.group_chunks %}
-        for (var c = g * GROUP_CHUNKS; c < min((g + 1u) * GROUP_CHUNKS, CHUNKS); c++) {
-{% else %}
-        for (var c = g * GROUP_CHUNKS; c < (g + 1u) * GROUP_CHUNKS; c++) {
-{% endif %}
+        {{ quant.each_chunk() }}
             let i = {{ chunk }}u * c + lane;
 {% for half in (["low", "high"] if quant.q4 else ["low"]) %}
 {% set at = "i" if half == "low" else "i + 4u" %}
 {% if norm %}
-{% if quant.tail %}
-            let weight_{{ half }} = norm_weight[min({{ at }}, K - 1u)];
-{% else %}
-            let weight_{{ half }} = norm_weight[{{ at }}];
-{% endif %}
+            let weight_{{ half }} = norm_weight[{{ "min(" ~ at ~ ", K - 1u)" if quant.tail else at }}];
 {% endif %}
 {% for r in range(rows) %}
             var own{{ r }}_{{ half }} = load_x({{ "x_row" ~ r if r else "0u" }}, {{ at }});
@@ -185,7 +165,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
 {% endif %}
 {% set by = " * scale" ~ r if norm else "" %}
 {% for j in range(cols) %}
-    store({{ r }}u, col + {{ 4 * j }}u, acc{{ r }}_{{ j }}{{ by }}{{ ", acc" ~ r ~ "_" ~ (cols + j) ~ by if gated }});
+    store({{ r }}u, {{ linear.plus("col", 4 * j) }}, acc{{ r }}_{{ j }}{{ by }}{{ ", acc" ~ r ~ "_" ~ (cols + j) ~ by if gated }});
 {% endfor %}
 {% endfor %}
 }

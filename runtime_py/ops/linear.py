@@ -281,3 +281,45 @@ OPS: tuple[OpDef, ...] = (
           _check, _shape, _lower),
     OpDef("linear", KERNELS[:4], ("f32",), "x @ weight.T + bias + residual", _check, _shape, _lower),
 )
+
+
+def _examples() -> tuple[KernelKey, ...]:
+    """Keys whose golden texts are kept: every value of every axis at least once."""
+    plain_epilogue: dict[str, Axis] = {"bias": False, "residual": False, "act": "none"}
+    full: dict[str, Axis] = {"bias": True, "residual": True, "act": "none"}
+    silu, gelu = {**plain_epilogue, "act": "silu"}, {**plain_epilogue, "act": "gelu_tanh"}
+    normed: dict[str, Axis] = {"norm": True, "eps": 1e-5}
+    bare: dict[str, Axis] = {"norm": False, "eps": 0.0}
+    q4gaw: dict[str, Axis] = {"scheme": "q4gaw", "scale_type": "f16", "group": 32, "k": 576}
+    q4gsw: dict[str, Axis] = {"scheme": "q4gsw", "scale_type": "f16", "group": 32, "k": 576}
+    q8gsw: dict[str, Axis] = {"scheme": "q8gsw", "scale_type": "f16", "group": 32, "k": 576}
+    q8gaw: dict[str, Axis] = {"scheme": "q8gaw", "scale_type": "f32", "group": 12, "k": 77}
+    f32: dict[str, Axis] = {"scheme": "f32", "scale_type": "f32", "group": 63, "k": 63}
+    subgroup: dict[str, Axis] = {"reduce": "subgroup"}
+    return (
+        key("linear_quad_gemv", rows=1, cols=4, **q4gaw, **silu, **normed),
+        key("linear_quad_gemv", rows=1, cols=8, **q8gsw, **plain_epilogue, **normed),
+        key("linear_quad_gemv", rows=2, cols=4, **q4gsw, **full, **bare),
+        key("linear_quad_gemv", rows=1, cols=4, **q8gaw, **gelu, **normed),
+        key("linear_quad_gemv", rows=1, cols=4, **f32, **full, **bare),
+        key("linear_quad_gemm", rows=2, quads=2, **q4gaw, **silu),
+        key("linear_quad_gemm", rows=2, quads=4, **q4gsw, **full),
+        key("linear_quad_gemm", rows=1, quads=4, **q8gsw, **plain_epilogue),
+        key("linear_quad_gemm", rows=1, quads=2, **q8gaw, **gelu),
+        key("linear_quad_gemm", rows=1, quads=4, **f32, **full),
+        key("linear_gemv", rows=1, cols=2, threads=32, **q4gaw, **silu, **normed, **subgroup),
+        key("linear_gemv", rows=8, cols=2, threads=64, **q4gsw, **full, **bare, **subgroup),
+        key("linear_gemv", rows=1, cols=4, threads=128, **q8gsw, **plain_epilogue, **normed, **subgroup),
+        key("linear_gemv", rows=1, cols=2, threads=64, **q8gaw, **gelu, **normed, reduce="workgroup"),
+        key("linear_gemv", rows=1, cols=2, threads=256, **f32, **full, **bare, **subgroup),
+        key("linear_gemm", tile=64, depth=32, **q4gaw, **full),
+        key("linear_gemm", tile=64, depth=16, **q4gsw, **silu),
+        key("linear_gemm", tile=32, depth=32, **q8gsw, **plain_epilogue),
+        key("linear_gemm", tile=32, depth=16, **q8gaw, **gelu),
+        key("linear_gemm", tile=32, depth=32, **f32, **full),
+        key("gated", act="silu"),
+        key("gated", act="gelu_tanh"),
+    )
+
+
+KEYS: tuple[KernelKey, ...] = _examples()

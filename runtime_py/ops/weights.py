@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from runtime_py.errors import OutOfMemoryError
 from runtime_py.ops.base import Axis, Binding
 from runtime_py.schema import DTYPE_BYTES, Graph, Node, Value
 from runtime_py.symbols import show_shape
@@ -69,6 +70,11 @@ class Weight:
         if most >= self.rows:
             return ((0, self.rows),)
         step = most // WINDOW_ROWS * WINDOW_ROWS
+        if step == 0:
+            raise OutOfMemoryError(
+                f"{WINDOW_ROWS} rows of {self.names[0]} take {WINDOW_ROWS * max(self.row_bytes)} bytes, "
+                f"a binding of this device holds {limit_bytes}"
+            )
         return tuple((first, min(step, self.rows - first)) for first in range(0, self.rows, step))
 
     def bindings(self, first: int, rows: int) -> tuple[Binding, ...]:

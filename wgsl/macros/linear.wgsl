@@ -2,6 +2,8 @@
 What all linear kernels share: bindings, parameters, epilogue.
 Uses the axes: scheme, scale_type, norm, bias, residual, act.
 -#}
+{% macro plus(base, n) %}{{ base }}{{ " + " ~ n ~ "u" if n }}{% endmacro %}
+
 {% macro declare(number, name, type, access="read") %}
 @group(0) @binding({{ number }}) var<storage, {{ access }}> {{ name }}: array<{{ type }}>;
 {% endmacro %}

@@ -108,14 +108,15 @@ fn fetch_chunk(row: u32, c: u32) -> vec4<f32> {
 
 fn fetch_block(row: u32, b: u32) -> Block {
     return Block(fetch_chunk(row, 4u * b), fetch_chunk(row, 4u * b + 1u),
-               fetch_chunk(row, 4u * b + 2u), fetch_chunk(row, 4u * b + 3u));
+                 fetch_chunk(row, 4u * b + 2u), fetch_chunk(row, 4u * b + 3u));
 }
 {% endif %}
 {% endmacro %}
 
 {# The group of chunk `c`, an expression in WGSL. #}
 {% macro group_of(c) -%}
-{{ "(" ~ c ~ ") / GROUP_CHUNKS" if group_chunks > 1 else c }}
+{% set whole = "(" ~ c ~ ")" if " " in c else c %}
+{{- whole ~ " / GROUP_CHUNKS" if group_chunks > 1 else c }}
 {%- endmacro %}
 
 {# scale_at(start, g): (scale, offset) of group g of the row that starts at row * SCALE_ROW; an 8-bit scale also undoes the 2^24 of low(). #}
@@ -142,3 +143,24 @@ fn scale_at(start: u32, g: u32) -> vec2<f32> {
 }
 {% endif %}
 {% endmacro %}
+
+{# Where each of the weight's rows n0, n1, ... starts. #}
+{% macro row_starts(count) %}
+{% for j in range(count) %}
+    let w_row{{ j }} = n{{ j }} * ROW;
+{% if quantised %}
+    let s_row{{ j }} = n{{ j }} * SCALE_ROW;
+{% endif %}
+{% endfor %}
+{% endmacro %}
+
+{# The loop over the chunks `c` of group `g` (over all chunks of an f32 weight). #}
+{% macro each_chunk() -%}
+{% if not quantised %}
+for (var c = 0u; c < CHUNKS; c++) {
+{%- elif chunks % group_chunks %}
+for (var c = g * GROUP_CHUNKS; c < min((g + 1u) * GROUP_CHUNKS, CHUNKS); c++) {
+{%- else %}
+for (var c = g * GROUP_CHUNKS; c < (g + 1u) * GROUP_CHUNKS; c++) {
+{%- endif %}
+{%- endmacro %}
