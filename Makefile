@@ -4,6 +4,8 @@ VENV := .venv
 PY := $(VENV)/bin/python
 MODEL := models/smollm2
 PORT ?= 8000
+# The eager references are small; more threads than cores only wait for each other.
+export OMP_NUM_THREADS ?= 2
 
 .PHONY: demo test test-fast test-heavy lint types check setup browser model clean
 

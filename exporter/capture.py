@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -286,17 +287,32 @@ def _export(module: nn.Module, arguments: Arguments, symbols: Mapping[str, Sym])
             else:
                 shapes[place] = free
     try:
-        with torch.no_grad():
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # torch's own, about its own pytree
             program = torch.export.export(module, (), dict(arguments), dynamic_shapes=shapes)
             return program.run_decompositions(decomposition_table())
     except ExportError:
         raise
     except Exception as error:  # torch raises a dozen kinds; all of them are about the user's module
+        _refuse_frozen(symbols, str(error))
         raise ExportError(
             f"torch.export cannot capture {type(module).__name__}: {_first_lines(str(error))}",
             hint="a data-dependent number (`.item()`) or a branch on a symbolic size stops it; "
             "pass such numbers as int arguments declared in symbols=",
         ) from error
+
+
+def _refuse_frozen(symbols: Mapping[str, Sym], message: str) -> None:
+    """Raise in our words if torch says that it fixed a declared symbol to a number."""
+    for line in message.splitlines():
+        if "specialized it to be a constant" not in line:
+            continue
+        found = line.rsplit("(", 1)[-1].split(")")[0]
+        for name, sym in symbols.items():
+            for place in sym.places:
+                spelled = f"L['{place}']" if isinstance(place, str) else f"L['{place[0]}'].size()[{place[1]}]"
+                if f"{spelled} as dynamic" in line:
+                    raise _frozen(name, place, found)
 
 
 def _first_lines(text: str, count: int = 8) -> str:

@@ -179,7 +179,7 @@ def _corners(captured: Captured) -> Iterator[Point]:
 
 def compare_at(captured: Captured, module: nn.Module, point: Point, where: str) -> None:
     """Run module and graph at `point`; raises `ExportError` if the module fails there or the two differ."""
-    arguments = set_symbols(captured.arguments, captured.symbols, point)
+    arguments = _stirred(set_symbols(captured.arguments, captured.symbols, point))
     mutated = mutated_buffers(captured)
     at = ", ".join(f"{name}={value}" for name, value in point.items())
     try:
@@ -199,6 +199,17 @@ def compare_at(captured: Captured, module: nn.Module, point: Point, where: str) 
                 f"at {at} the model computes something else than at the traced sizes (output {name!r})  {where}",
                 hint="a Python `if` or `int()` on a symbolic size freezes one path; use torch.where, or narrow the range",
             )
+
+
+def _stirred(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Add fixed random numbers of 0..1 to float inputs: on zeros or ones two paths may agree by chance."""
+    chance = torch.Generator().manual_seed(0)
+    return {
+        name: value + torch.rand(value.shape, generator=chance, dtype=value.dtype)
+        if isinstance(value, torch.Tensor) and value.is_floating_point()
+        else value
+        for name, value in arguments.items()
+    }
 
 
 def _graph_module(captured: Captured) -> nn.Module:

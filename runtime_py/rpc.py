@@ -114,6 +114,7 @@ async def report(call: Call) -> dict[str, Any]:
 
 async def run(call: Call) -> dict[str, Any]:
     """Run one step; `symbols` by name, inputs and outputs as arrays kept out of Python's heap."""
+    call.loaded.forget()
     session, symbols = call.loaded.session, call.symbols
     wanted = call.params.get("outputs")
     outputs = await session.run(call.step_inputs(), outputs=wanted, raw=True, **symbols)
@@ -127,7 +128,11 @@ async def run(call: Call) -> dict[str, Any]:
 
 async def reset(call: Call) -> dict[str, Any]:
     """Put the mutable buffers back to their first values."""
-    call.loaded.session.reset()
+    loaded = call.loaded
+    if loaded.engine:
+        await loaded.engine.reset()
+    else:
+        loaded.session.reset()
     return {}
 
 
@@ -142,12 +147,14 @@ async def state(call: Call) -> dict[str, Any]:
 async def restore(call: Call) -> dict[str, Any]:
     """Write arrays of an earlier `state` back."""
     buffers = {name: call.blobs.inputs.get(name).to_bytes() for name in call.arrays}
+    call.loaded.forget()
     call.loaded.session.restore(buffers)
     return {}
 
 
 async def profile(call: Call) -> dict[str, Any]:
     """Run one step as `run` does and return the GPU time of every dispatch, in order."""
+    call.loaded.forget()
     times = await call.loaded.session.profile(call.step_inputs(), **call.symbols)
     return {"dispatches": [dataclasses.asdict(time) for time in times]}
 

@@ -29,6 +29,11 @@ class Loaded:
     session: Any
     engine: Any = None
 
+    def forget(self) -> None:
+        """Tell the engine, if there is one, that its cache is about to change behind its back."""
+        if self.engine is not None:
+            self.engine.forget()
+
 
 @dataclass(frozen=True)
 class Call:

@@ -14,7 +14,10 @@ STAGES = [
     {"json_reader"},
     {"schema", "tensor"},
     {"ops"},
-    {"graph", "kernels", "memory", "options", "reference"},
+    {"graph", "kernels", "memory", "options"},
+    {"reference_ops"},
+    {"reference_models"},
+    {"reference"},
     {"bundle", "plan"},
     {"device"},
     {"program"},
@@ -25,6 +28,7 @@ STAGES = [
     {"context"},
     {"generation"},
     {"engine"},
+    {"rpc_call"},
     {"rpc"},
 ]
 

@@ -65,10 +65,10 @@ var<workgroup> shrink: array<f32, 32>;
 {% for i in range(4) %}
 {% if guarded %}
                 if (w{{ i }} != -1.0) {
-{% endif %}
-                o{{ i }}_{{ block }} += w{{ i }} * vec4f(v0, v1, v2, v3);
-{% if guarded %}
+                    o{{ i }}_{{ block }} += w{{ i }} * vec4f(v0, v1, v2, v3);
                 }
+{% else %}
+                o{{ i }}_{{ block }} += w{{ i }} * vec4f(v0, v1, v2, v3);
 {% endif %}
 {% endfor %}
             }
@@ -103,7 +103,9 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) la
     let sure_first = first_key(last_token);
     for (var start = first_key(first_token) / 32u * 32u; start < end; start += 32u) {
         let keys = min(end - start, 32u);
-        var products: array<vec4f, 4>;
+{% for i in range(4) %}
+        var product{{ i }} = vec4f(0.0);
+{% endfor %}
         for (var d0 = 0u; d0 < {{ head_dim }}u; d0 += 32u) {
             for (var i = lane; i < 1024u; i += 64u) {
                 let d = d0 + i % 32u;
@@ -126,13 +128,13 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) la
                 let r = vec4f(right[d * 33u + column], right[d * 33u + column + 8u],
                               right[d * 33u + column + 16u], right[d * 33u + column + 24u]);
 {% for i in range(4) %}
-                products[{{ i }}] += left[d * 33u + line + {{ i }}u] * r;
+                product{{ i }} += left[d * 33u + line + {{ i }}u] * r;
 {% endfor %}
             }
             workgroupBarrier();
         }
 {% for i in range(4) %}{% for c in range(4) %}
-        weights[(column + {{ 8 * c }}u) * 33u + line + {{ i }}u] = products[{{ i }}][{{ c }}];
+        weights[(column + {{ 8 * c }}u) * 33u + line + {{ i }}u] = product{{ i }}[{{ c }}];
 {% endfor %}{% endfor %}
         workgroupBarrier();
 

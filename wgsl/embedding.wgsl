@@ -3,11 +3,11 @@ purpose: rows of an embedding table, quantised or f32, by token id
 formula: y[t, e] = w[ids[t], e]
 bindings:
   0 ids     array<i32>  [tokens]  read
-  1 codes   array<u32>  [rows, words] (weight f32 [rows, K] for scheme f32)  read
+  1 codes   array<u32>  [rows, words] (weight f32 [rows, k] for scheme f32)  read
   2 scales  array<u32|f32>  [rows, groups] by scale_type, not for scheme f32  read
-  3 y       array<f32>  [tokens, K]  read_write
+  3 y       array<f32>  [tokens, k]  read_write
 params:
-  n      u32  chunks to write: tokens * ceil(K / chunk)
+  n      u32  chunks to write: tokens * ceil(k / chunk)
   first  i32  first row of this window of the table
   rows   i32  rows of this window
   vocab  i32  rows of the whole table

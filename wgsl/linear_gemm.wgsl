@@ -41,7 +41,7 @@ const TILE = {{ tile }}u;
 const DEPTH = {{ depth }}u;
 const THREADS = {{ (tile // 4) ** 2 }}u;
 const CHUNK = {{ quant.chunk }}u;
-// Both tiles lie k-major: element (k, i) of a tile is component i % 4 of vector k * TILE / 4 + i / 4.
+// Tiles lie k-major: element (k, i) is component i % 4 of vector k * TILE / 4 + i / 4.
 var<workgroup> x_tile: array<vec4<f32>, {{ tile * depth // 4 }}>;
 {% for side in sides %}
 var<workgroup> {{ side }}_tile: array<vec4<f32>, {{ tile * depth // 4 }}>;

@@ -153,7 +153,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
         let scale = inverseSqrt(total(ROWS * STREAMS + m, slots) / f32(K) + {{ eps | f32 }});
 {% endif %}
 {% set by = " * scale" if norm else "" %}
-        store(m, col + j, total(m * STREAMS + j, slots){{ by }}{{ ", total(m * STREAMS + j + " ~ cols ~ "u, slots)" ~ by if gated }});
+        let value = total(m * STREAMS + j, slots){{ by }};
+{% if gated %}
+        let up = total(m * STREAMS + {{ cols }}u + j, slots){{ by }};
+{% endif %}
+        store(m, col + j, value{{ ", up" if gated }});
     }
 }
 

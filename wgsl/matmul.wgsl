@@ -64,7 +64,7 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
     let b_start = {{ index.offset("b", rank) }};
     let column = lane % 8u;
     let line = lane / 8u * {{ rows }}u;
-    var sums: array<vec4f, {{ rows }}>;
+    var sums = array<vec4f, {{ rows }}>();
     for (var k0 = 0u; k0 < params.K; k0 += 16u) {
         for (var i = lane; i < {{ BM * 16 }}u; i += 64u) {
             let m = m0 + i / 16u;

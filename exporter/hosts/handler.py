@@ -47,6 +47,7 @@ TYPES = {
     ".json": "application/json",
     ".map": "application/json",
     ".svg": "image/svg+xml",
+    ".txt": "text/plain; charset=utf-8",
     ".wasm": "application/wasm",
     ".zip": "application/zip",
 }

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from exporter.models.checkpoint import adds_bos, open_tokenizer, stop_ids
+from exporter.models.portable_tokenizer import portable
 from runtime_py.errors import ExportError
 
 SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token")
@@ -59,7 +60,7 @@ def read_text(folder: Path, config: dict[str, Any]) -> Text:
     found["bos_token_id"] = bos
     stated = settings.get("add_bos_token")
     return Text(
-        tokenizer=source,
+        tokenizer=json.dumps(portable(json.loads(source)), ensure_ascii=False),
         chat_template=_chat_template(folder, settings),
         special_tokens=special,
         generation=found,

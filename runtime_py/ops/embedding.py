@@ -1,10 +1,12 @@
 """Where tokens enter and leave the model: embedding rows, the last rows of x, the greatest logit.
 
-Input:  nodes `embedding`, `embedding_q`, `last_rows`, `argmax`. Output: one dispatch, more for a table larger than one
-binding (one a window) and for long rows of logits (two stages).
+Input:  nodes `embedding`, `embedding_q`, `last_rows`, `argmax`.
+Output: one dispatch, more for a table larger than one binding (one a window) and for long rows of
+logits (two stages).
 Way of the data: rows of `ops.registry`; the layout of weights is in `ops.weights`.
 
-    Node("n", "embedding_q", ("ids", "codes", "scales"), ("x",), {"scheme": "q8gsw", "group": 32, "width": 576})
+    attrs = {"scheme": "q8gsw", "group": 32, "width": 576}
+    Node("n", "embedding_q", ("ids", "codes", "scales"), ("x",), attrs)
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from runtime_py.symbols import Shape, ceil_div, combine, product, show_shape
 
 THREADS = 64
 NAN_BITS = 0x7FC00000
-ARGMAX_SPAN = 4096  # elements a workgroup: 64 a thread, and two cores of a CPU adapter still share a vocabulary
+ARGMAX_SPAN = 4096  # elements a workgroup: 64 a thread, and many workgroups for a vocabulary
 MAX_PARTS = 256
 
 
@@ -37,8 +39,11 @@ def _lower_embedding(ctx: Lowering, node: Node) -> list[Dispatch]:
     result = []
     for first, rows in weight.windows(ctx.caps.limit("maxStorageBufferBindingSize")):
         params = (
-            Param("n", "u32", chunks), Param("first", "i32", first), Param("rows", "i32", rows),
-            Param("vocab", "i32", weight.rows), Param("nan", "u32", NAN_BITS),
+            Param("n", "u32", chunks),
+            Param("first", "i32", first),
+            Param("rows", "i32", rows),
+            Param("vocab", "i32", weight.rows),
+            Param("nan", "u32", NAN_BITS),
         )
         y = Binding(node.outputs[0], "read_write")
         bindings = (Binding(ids), *weight.bindings(first, rows), y)
@@ -52,7 +57,11 @@ def _check_embedding(graph: Graph, node: Node) -> str | None:
         return f"{node.op}: ids are {ids.dtype}, expected i32"
     if node.op == "embedding_q":
         reason = weights.reason_against(graph, node, "width")
-    elif table.dtype != "f32" or len(table.shape) != 2 or not all(isinstance(d, int) for d in table.shape):
+    elif (
+        table.dtype != "f32"
+        or len(table.shape) != 2
+        or not all(isinstance(d, int) for d in table.shape)
+    ):
         reason = f"embedding: weight {table.dtype} {show_shape(table.shape)}, expected f32 [V, E]"
     else:
         reason = None
@@ -66,7 +75,9 @@ def _embedding_shape(graph: Graph, node: Node) -> tuple[Shape, ...]:
 def _as_slice(graph: Graph, node: Node) -> Node:
     """Return `last_rows` as the slice along dimension 1 that it is."""
     start = combine("-", graph.values[str(node.inputs[0])].shape[1], expr_attr(node, "rows"))
-    return Node(node.name, "slice", node.inputs, node.outputs, {"dim": 1, "start": start, "step": 1})
+    return Node(
+        node.name, "slice", node.inputs, node.outputs, {"dim": 1, "start": start, "step": 1}
+    )
 
 
 def _lower_last_rows(ctx: Lowering, node: Node) -> list[Dispatch]:
@@ -93,7 +104,11 @@ def _lower_argmax(ctx: Lowering, node: Node) -> list[Dispatch]:
     across = layout.fold(ctx, rows)
 
     def stage(source: str, target: str, width: int, span: int, read: str, write: str) -> Dispatch:
-        params = (Param("rows", "u32", rows), Param("width", "u32", width), Param("span", "u32", span))
+        params = (
+            Param("rows", "u32", rows),
+            Param("width", "u32", width),
+            Param("span", "u32", span),
+        )
         grid = (-(-width // span), across[0], across[1])
         bindings = (Binding(read), Binding(write, "read_write"))
         return Dispatch(key("argmax", source=source, target=target), bindings, grid, params)
@@ -111,7 +126,9 @@ def _lower_argmax(ctx: Lowering, node: Node) -> list[Dispatch]:
 def _check_argmax(graph: Graph, node: Node) -> str | None:
     x = graph.values[str(node.inputs[0])]
     if x.dtype != "f32" or not x.shape or not isinstance(x.shape[-1], int):
-        return f"argmax of {x.dtype} {show_shape(x.shape)}, expected f32 with a fixed last dimension"
+        return (
+            f"argmax of {x.dtype} {show_shape(x.shape)}, expected f32 with a fixed last dimension"
+        )
     return layout.size_reason(graph, node)
 
 
@@ -121,14 +138,42 @@ def _argmax_shape(graph: Graph, node: Node) -> tuple[Shape, ...]:
 
 _SLICE = next(row for row in SHAPES if row.name == "slice")
 OPS: tuple[OpDef, ...] = (
-    OpDef("embedding", ("embedding",), ("f32",), "rows of a table by id",
-          _check_embedding, _embedding_shape, _lower_embedding),
-    OpDef("embedding_q", ("embedding",), ("f32",), "rows of a quantised table by id",
-          _check_embedding, _embedding_shape, _lower_embedding),
-    OpDef("last_rows", _SLICE.kernels, ("f32",), "the last rows of x",
-          _check_last_rows, _last_rows_shape, _lower_last_rows),
-    OpDef("argmax", ("argmax",), ("i32",), "index of the greatest element, -1 for NaN",
-          _check_argmax, _argmax_shape, _lower_argmax),
+    OpDef(
+        "embedding",
+        ("embedding",),
+        ("f32",),
+        "rows of a table by id",
+        _check_embedding,
+        _embedding_shape,
+        _lower_embedding,
+    ),
+    OpDef(
+        "embedding_q",
+        ("embedding",),
+        ("f32",),
+        "rows of a quantised table by id",
+        _check_embedding,
+        _embedding_shape,
+        _lower_embedding,
+    ),
+    OpDef(
+        "last_rows",
+        _SLICE.kernels,
+        ("f32",),
+        "the last rows of x",
+        _check_last_rows,
+        _last_rows_shape,
+        _lower_last_rows,
+    ),
+    OpDef(
+        "argmax",
+        ("argmax",),
+        ("i32",),
+        "index of the greatest element, -1 for NaN",
+        _check_argmax,
+        _argmax_shape,
+        _lower_argmax,
+    ),
 )
 KEYS: tuple[KernelKey, ...] = (
     key("embedding", scheme="q4gsw", scale_type="f16", group=32, k=64),

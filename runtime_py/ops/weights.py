@@ -1,10 +1,10 @@
-"""Weights as they are stored: quantisation schemes, their layout in words, windows that fit one binding.
+"""Weights as they are stored: schemes, their layout in words, windows that fit one binding.
 
 Input:  a node with `scheme`, `group` and its constants `codes`, `scales` (or a plain f32 weight).
 Output: a `Weight`: the axes that kernels need, and bindings of any run of its rows.
-Way of the data: under `ops.linear` and `ops.embedding`; docs/FORMAT.md tells the same layout in prose.
+Way of the data: under `ops.linear` and `ops.embedding`; docs/FORMAT.md tells the layout in prose.
 
-    weight = Weight("q4gaw", group=32, k=576, rows=49152, scale_type="f16", names=("codes", "scales"))
+    weight = Weight("q4gaw", 32, 576, rows=49152, scale_type="f16", names=("codes", "scales"))
     weight.row_bytes            # (288, 72): a row of codes, a row of scales
     weight.windows(128 << 20)   # ((0, 49152),): one window holds it all
 """
@@ -62,7 +62,12 @@ class Weight:
 
     def axes(self) -> dict[str, Axis]:
         """Return the axes that every kernel reading a weight has."""
-        return {"scheme": self.scheme, "scale_type": self.scale_type, "group": self.group, "k": self.k}
+        return {
+            "scheme": self.scheme,
+            "scale_type": self.scale_type,
+            "group": self.group,
+            "k": self.k,
+        }
 
     def windows(self, limit_bytes: int) -> tuple[tuple[int, int], ...]:
         """Return `(first row, rows)` runs whose bytes fit a binding of `limit_bytes` each."""
@@ -72,13 +77,13 @@ class Weight:
         step = most // WINDOW_ROWS * WINDOW_ROWS
         if step == 0:
             raise OutOfMemoryError(
-                f"{WINDOW_ROWS} rows of {self.names[0]} take {WINDOW_ROWS * max(self.row_bytes)} bytes, "
-                f"a binding of this device holds {limit_bytes}"
+                f"{WINDOW_ROWS} rows of {self.names[0]} take "
+                f"{WINDOW_ROWS * max(self.row_bytes)} bytes, a binding holds {limit_bytes}"
             )
         return tuple((first, min(step, self.rows - first)) for first in range(0, self.rows, step))
 
     def bindings(self, first: int, rows: int) -> tuple[Binding, ...]:
-        """Return the bindings of rows `first` to `first + rows` (the plain whole where they are all)."""
+        """Return the bindings of rows `first` to `first + rows`, no offsets if these are all."""
         if rows == self.rows:
             return tuple(Binding(name) for name in self.names)
         return tuple(
@@ -90,9 +95,11 @@ class Weight:
 def quantised(node: Node, codes: Value, scales: Value, width: str) -> Weight:
     """Return the weight of a checked node; `width` names the attribute that holds k."""
     k = int(str(node.attrs[width]))
-    group = min(int(str(node.attrs["group"])), k)
+    group = int(str(node.attrs["group"]))
     rows = int(str(codes.shape[0]))
-    return Weight(str(node.attrs["scheme"]), group, k, rows, scales.dtype, (codes.name, scales.name))
+    return Weight(
+        str(node.attrs["scheme"]), group, k, rows, scales.dtype, (codes.name, scales.name)
+    )
 
 
 def plain(weight: Value) -> Weight:
@@ -110,18 +117,23 @@ def reason_against(graph: Graph, node: Node, width: str) -> str | None:
     if not isinstance(k, int) or not isinstance(group, int) or k < 1 or group < 1:
         return f"{node.op}: {width} {k!r} and group {group!r} must be positive integers"
     chunk = 32 // CODE_BITS[str(scheme)]
-    if group % chunk and group < k:
-        return f"{node.op}: group {group} of {scheme} must be a multiple of {chunk} or all {k} columns"
+    if group % chunk and group != k:
+        return (
+            f"{node.op}: group {group} of {scheme} must be a multiple of {chunk} or all {k} columns"
+        )
     if len(codes.shape) != 2 or not isinstance(codes.shape[0], int) or codes.shape[0] < 1:
         return f"{node.op}: codes are {show_shape(codes.shape)}, expected [rows, words]"
     if codes.dtype not in ("u32", "i32") or scales.dtype not in ("f16", "f32"):
-        return f"{node.op}: codes are {codes.dtype}, scales {scales.dtype}; expected u32, f16 or f32"
+        return (
+            f"{node.op}: codes are {codes.dtype}, scales {scales.dtype}; expected u32, f16 or f32"
+        )
     weight = quantised(node, codes, scales, width)
     if weight.rows * weight.words >= MAX_WORDS:
         return f"{node.op}: {weight.rows} rows of {weight.words} words cannot be indexed"
     if codes.shape[1] != weight.words or scales.shape != weight.scale_shape:
         return (
-            f"{node.op}: codes {show_shape(codes.shape)} and scales {show_shape(scales.shape)}, expected "
-            f"[{weight.rows}, {weight.words}] and {show_shape(weight.scale_shape)} for k {k}, group {group}"
+            f"{node.op}: codes {show_shape(codes.shape)} and scales {show_shape(scales.shape)}, "
+            f"expected [{weight.rows}, {weight.words}] and {show_shape(weight.scale_shape)} "
+            f"for k {k}, group {group}"
         )
     return None

@@ -60,7 +60,11 @@ export function showDetails(panel, report, stats, summary) {
   const { adapter = {}, memory = {}, timings = {}, programs = [], options = {} } = report;
   /** @type {[string, unknown][]} */
   const sizes = Object.entries(memory).map(([name, bytes]) => [name.replace(/_bytes$/, ""), megabytes(bytes)]);
-  const times = (/** @type {Record<string, number>} */ values) => Object.entries(values);
+  /** @type {(values: Record<string, number>) => [string, unknown][]} */
+  const times = (values) =>
+    Object.entries(values).map(([name, value]) =>
+      name.endsWith("_ms") ? [name.slice(0, -3), `${value.toFixed(1)} ms`] : [name, value],
+    );
   const part = (/** @type {string} */ title, /** @type {(string | Node)[]} */ content) =>
     element("section", [element("h2", [title]), ...content]);
   panel.replaceChildren(
@@ -74,7 +78,7 @@ export function showDetails(panel, report, stats, summary) {
       ]),
     ]),
     part("Memory", [pairTable([...sizes, ["Python heap", megabytes(stats.heap_bytes ?? 0)]])]),
-    part("Loading", [pairTable([["Pyodide start_ms", stats.boot_ms], ...times(timings)])]),
+    part("Loading", [pairTable([...times({ python_start_ms: stats.boot_ms, ...timings })])]),
     ...(summary ? [part("Last answer", [pairTable(times(summary.timings))])] : []),
     part("Options", [pairTable(Object.entries(options)), ...(report.fallbacks ?? []).map(String)]),
     part("Routes", programs.map(programTable)),
