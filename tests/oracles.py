@@ -1,126 +1,110 @@
-"""Right values in float64, and the rule by which a result passes.
+"""What the operators should compute, in float64 and by the shortest formula.
 
-Input:  rows of `cases`; the float32 bytes that the GPU gets too. Output: tensors; a verdict.
-Way of the data: `cases` -> oracles -> the tests.
+Input:  the stored float32 (or float16) arrays. Output: float64 arrays.
+Way of the data: held against by the tests; shares no code with the kernels or their lowering.
 
-    q, k, v = step_inputs(row.heads, row.kv_heads, row.head_dim, tokens=3, step=0)
-    check(got, attention(q, k_all, v_all, input_pos=0), tolerances.SDPA_F32)
+    sdpa(q, k_cache, v_cache, pos=127)     # [B, S, Hq, D]
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
-import torch
-import torch.nn.functional as F
-from torch import Tensor
+import numpy.typing as npt
 
-LEAST = 1e-6  # the denominator of a relative error is never smaller
-STEP_OFFSET = 31  # how far the flat index moves from step to step
-
-
-def ramp(shape: tuple[int, ...], mod: int, off: int, den: float, step: int = 0) -> Tensor:
-    """Return float32 ((i mod `mod`) - off) / den over the flat index i, moved by 31 a step."""
-    index = torch.arange(int(np.prod(shape)), dtype=torch.int64) + STEP_OFFSET * step
-    return ((index % mod - off).to(torch.float64) / den).to(torch.float32).reshape(shape)
+Array = npt.NDArray[np.float64]
+Stored = npt.NDArray[np.float32] | npt.NDArray[np.float16] | npt.NDArray[np.float64]
+Mask = npt.NDArray[np.float32] | npt.NDArray[np.uint32]
 
 
-def queries(tokens: int, heads: int, head_dim: int, den: float = 16, step: int = 0) -> Tensor:
-    """Return the reference's q `[1, S, Hq, D]`."""
-    return ramp((1, tokens, heads, head_dim), 17, 8, den, step)
+def visible(tokens: int, pos: int, causal: bool, window: int, mask: Mask | None) -> npt.NDArray[np.bool_]:
+    """Return which of pos + tokens keys each token sees, [.., S, C], by the rules of docs/OPS.md."""
+    query, keys = pos + np.arange(tokens)[:, None], np.arange(pos + tokens)[None]
+    seen = np.ones((tokens, pos + tokens), bool)
+    if causal:
+        seen &= keys <= query
+    if window:
+        seen &= keys > query - window
+    if mask is None:
+        return seen
+    kept = mask != 0 if mask.dtype == np.uint32 else mask > -np.inf
+    return np.asarray(seen & kept[..., : pos + tokens])
 
 
-def keys(tokens: int, heads: int, head_dim: int, den: float = 16, step: int = 0) -> Tensor:
-    """Return the reference's k `[1, S, Hkv, D]`."""
-    return ramp((1, tokens, heads, head_dim), 13, 6, den, step)
+def sdpa(
+    q: Stored, k_cache: Stored, v_cache: Stored, pos: int, *, scale: float | None = None, causal: bool = True,
+    window: int = 0, softcap: float = 0.0, mask: Mask | None = None,
+) -> Array:
+    """Return attention of q [B,S,Hq,D] over the first pos + S slots of the caches [B,C,Hkv,D].
 
-
-def values(tokens: int, heads: int, head_dim: int, den: float = 16, step: int = 0) -> Tensor:
-    """Return the reference's v `[1, S, Hkv, D]`."""
-    return ramp((1, tokens, heads, head_dim), 11, 5, den, step)
-
-
-def cache(rows: int, context: int, heads: int, head_dim: int, mod: int, off: int) -> Tensor:
-    """Return a cache `[1, C, H, D]` with `rows` rows of the reference's ramp, zeros after them."""
-    full = torch.zeros(1, context, heads, head_dim)
-    full[:, :rows] = ramp((1, rows, heads, head_dim), mod, off, 16)
-    return full
-
-
-def attention(q: Tensor, k: Tensor, v: Tensor, input_pos: int, f16_kv: bool = False) -> Tensor:
-    """Return float32 `[1, S, Hq, D]` of q over all keys k, v `[1, input_pos + S, Hkv, D]`.
-
-    torch's own attention in float64; KV heads are repeated, not tiled, and token s sees the keys
-    up to input_pos + s. `f16_kv` rounds k and v as an f16 cache does.
+    A key that is not visible takes no part, whatever it holds; a token that sees none gives zeros.
     """
-    if f16_kv:
-        k, v = k.half(), v.half()
-    group = q.shape[2] // k.shape[2]
-    wide = [x.double().repeat_interleave(group, dim=2).transpose(1, 2) for x in (k, v)]
-    query = input_pos + torch.arange(q.shape[1])[:, None]
-    visible = torch.arange(k.shape[1])[None, :] <= query
-    y = F.scaled_dot_product_attention(q.double().transpose(1, 2), *wide, attn_mask=visible)
-    return y.transpose(1, 2).float()
+    batch, tokens, heads, width = q.shape
+    group, count = heads // k_cache.shape[2], pos + tokens
+    shape = (batch, heads, tokens, count)
+    seen = np.broadcast_to(visible(tokens, pos, causal, window, mask), shape)
+    out = np.zeros((batch, tokens, heads, width))
+    bias = mask[..., :count] if mask is not None and mask.dtype != np.uint32 else np.float32(0)
+    bias = np.broadcast_to(bias, shape)
+    for b in range(batch):
+        for h in range(heads):
+            k = k_cache[b, :count, h // group].astype(np.float64)
+            v = v_cache[b, :count, h // group].astype(np.float64)
+            scores = q[b, :, h].astype(np.float64) @ k.T * (width**-0.5 if scale is None else scale)
+            if softcap:
+                scores = softcap * np.tanh(scores / softcap)
+            out[b, :, h] = _weighted(scores + bias[b, h], v, seen[b, h])
+    return out
 
 
-def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+def _weighted(scores: Array, v: Array, seen: npt.NDArray[np.bool_]) -> Array:
+    scores = np.where(seen, scores, -np.inf)
+    peak = scores.max(-1, keepdims=True)
+    weights = np.exp(scores - np.where(np.isneginf(peak), 0, peak))
+    total = weights.sum(-1, keepdims=True)
+    weights = weights / np.where(total == 0, 1, total)
+    if np.isfinite(v).all():
+        return np.asarray(weights @ v)
+    rows = [weights[t, seen[t]] @ v[seen[t]] for t in range(len(weights))]
+    return np.asarray(rows)
+
+
+def update_cache(value: Stored, cache: Stored, pos: int) -> Stored:
+    """Return `cache` [B,C,H,D] with `value` [B,S,H,D] written from slot `pos` on."""
+    result = cache.copy()
+    result[:, pos : pos + value.shape[1]] = value
+    return result
+
+
+def rope(
+    x: Stored, inv_freq: Stored, pos: int, *, interleaved: bool = False, scale: float = 1.0
+) -> Array:
+    """Return x [B,S,H,D] with its first 2 * len(inv_freq) dimensions rotated."""
+    result = x.astype(np.float64)
+    rotated = 2 * len(inv_freq)
+    angle = (pos + np.arange(x.shape[1], dtype=np.float64))[:, None] * inv_freq.astype(np.float64)
+    cos, sin = np.cos(angle)[None, :, None] * scale, np.sin(angle)[None, :, None] * scale
+    a = np.arange(0, rotated, 2) if interleaved else np.arange(rotated // 2)
+    b = a + 1 if interleaved else a + rotated // 2
+    left, right = result[..., a], result[..., b]
+    result[..., a], result[..., b] = left * cos - right * sin, right * cos + left * sin
+    return result
+
+
+def frequencies(rotated: int, base: float) -> npt.NDArray[np.float32]:
+    """Return the float32 inverse frequencies base^(-2i / R) of R rotated dimensions."""
+    return np.asarray(base ** (-np.arange(0, rotated, 2, dtype=np.float64) / rotated), np.float32)
+
+
+def rms_norm(x: Stored, weight: Stored | None, eps: float) -> Array:
     """Return x / sqrt(mean(x^2) + eps) * weight over the last dimension."""
-    wide = x.double()
-    return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps) * weight.double()).float()
+    wide = x.astype(np.float64)
+    result = wide / np.sqrt((wide**2).mean(-1, keepdims=True) + eps)
+    return result if weight is None else result * weight.astype(np.float64)
 
 
-def rope(x: Tensor, frequencies: Tensor, input_pos: int, interleaved: bool) -> Tensor:
-    """Return x `[B, S, H, D]` turned by (input_pos + s) * frequencies (float64) pair by pair.
-
-    A complex product: the pair is (2i, 2i + 1) when `interleaved`, (i, i + D/2) otherwise.
-    """
-    wide, half = x.double(), x.shape[-1] // 2
-    pairs = wide.unflatten(-1, (half, 2)) if interleaved else wide.unflatten(-1, (2, half)).mT
-    position = input_pos + torch.arange(x.shape[1], dtype=torch.float64)
-    turn = torch.polar(torch.tensor(1.0, dtype=torch.float64), position[:, None] * frequencies)
-    turned = torch.view_as_real(torch.view_as_complex(pairs.contiguous()) * turn[None, :, None, :])
-    return (turned if interleaved else turned.mT).flatten(-2).float()
-
-
-def llama3_frequencies(
-    head_dim: int, base: float, factor: float, low: float, high: float, original: int
-) -> Tensor:
-    """Return float64 `[D/2]`, Llama 3.1's scaling: by wavelength, from original/high to original/low."""
-    plain = base ** (-torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
-    turns = original * plain / (2 * torch.pi)
-    blend = ((turns - low) / (high - low)).clamp(0, 1)
-    return blend * plain + (1 - blend) * plain / factor
-
-
-def worst(got: Any, want: Any, atol: float, rtol: float) -> tuple[float, str | None]:
-    """Return the greatest absolute error, and what fails (None if nothing does).
-
-    An element passes if |got - want| <= atol or |got - want| / max(|want|, 1e-6) <= rtol. NaN
-    never passes.
-    """
-    a, b = np.asarray(got, np.float64), np.asarray(want, np.float64)
-    if a.shape != b.shape:
-        return float("inf"), f"shape {a.shape}, expected {b.shape}"
-    error = np.abs(a - b)
-    passes = (error <= atol) | (error / np.maximum(np.abs(b), LEAST) <= rtol)
-    if a.size == 0 or passes.all():
-        return float(error.max(initial=0.0)), None
-    at = np.unravel_index(int(np.argmin(passes)), a.shape)
-    where = tuple(int(i) for i in at)
-    return float(np.nanmax(error, initial=0.0)), (
-        f"{int((~passes).sum())} of {a.size} elements fail; first at {where}: {a[at]} against {b[at]}"
-    )
-
-
-def check(got: Any, want: Any, tolerance: Mapping[str, float], label: str = "") -> float:
-    """Return the greatest absolute error; raises `AssertionError` if an element does not pass."""
-    error, fault = worst(got, want, **tolerance)
-    assert fault is None, f"{label}: {fault}"
-    return error
-
-
-def differs(got: Any, want: Any, tolerance: Mapping[str, float]) -> bool:
-    """Return True if `check` would fail: what a control must show."""
-    return worst(got, want, **tolerance)[1] is not None
+def layer_norm(x: Stored, weight: Stored | None, bias: Stored | None, eps: float) -> Array:
+    """Return (x - mean) / sqrt(variance + eps) * weight + bias over the last dimension."""
+    wide = x.astype(np.float64)
+    result = (wide - wide.mean(-1, keepdims=True)) / np.sqrt(wide.var(-1, keepdims=True) + eps)
+    result = result if weight is None else result * weight.astype(np.float64)
+    return result if bias is None else result + bias.astype(np.float64)

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from runtime_py.ops.__main__ import document
+from exporter.ops_page import document
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -58,6 +58,7 @@ def test_logits_equal_the_oracle(name: str, tmp_path: Path) -> None:
     torch.testing.assert_close(found, oracle_logits(sizes, seen, IDS), **tolerances.ORACLE_F64)
 
 
+@pytest.mark.model
 def test_the_real_file_continues_as_an_independent_run_does() -> None:
     """SmolLM2-135M-Instruct, "The capital of France is", greedily, against a known float32 run."""
     checkpoint = load_gguf(gguf_path(), max_context=64)

@@ -20,8 +20,9 @@ from runtime_py.ops import layout
 from runtime_py.ops.attention_routes import Attention
 from runtime_py.ops.base import Binding, Dispatch, KernelKey, Lowering, OpDef, Param, key
 from runtime_py.ops.rope import cache_reason
+from runtime_py.ops.shape import fits
 from runtime_py.schema import Graph, Node, expr_attr
-from runtime_py.symbols import Expr, Shape, bounds, ceil_div, combine, product, show, show_shape
+from runtime_py.symbols import Expr, Shape, ceil_div, combine, product, show, show_shape
 
 KEYS: tuple[KernelKey, ...] = ()
 MAX_HEAD_DIM = 512
@@ -69,8 +70,7 @@ def _mask_reason(graph: Graph, mask: str | None, full: Shape) -> str | None:
     for have, want in zip(wide[:3], full[:3], strict=True):
         if have != 1 and not layout.same(have, want):
             return f"mask {show_shape(value.shape)} does not broadcast to {show_shape(full)}"
-    least = bounds(combine("-", wide[3], full[3]), graph.ranges)[0]
-    if wide[3] != 1 and least < 0 and not layout.same(wide[3], full[3]):
+    if wide[3] != 1 and not fits(graph, full[3], wide[3]):
         return f"mask {show_shape(value.shape)} can be shorter than the {show(full[3])} keys"
     return None
 

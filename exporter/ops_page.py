@@ -2,7 +2,7 @@
 
 Input:  `registry`, `wgsl/*.wgsl`. Output: Markdown on standard output; a test holds docs/OPS.md against it.
 
-    python -m runtime_py.ops > docs/OPS.md
+    python -m exporter.ops_page > docs/OPS.md
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from runtime_py.ops import registry
 HEAD = """# Operators and kernels
 
 Generated from the registry (`runtime_py/ops/`) and the headers of `wgsl/`; do not edit.
-Write it anew with `python -m runtime_py.ops > docs/OPS.md`.
+Write it anew with `python -m exporter.ops_page > docs/OPS.md`.
 [ADD_AN_OP.md](ADD_AN_OP.md) shows how an operator is added.
 
 The letters of shapes are those of the README: B batch, S query tokens, C context, Hq query heads,
