@@ -70,12 +70,15 @@ def _old_views_read_late(editor: Editor, buffer: str, at: int) -> bool:
 
 @dataclass(frozen=True)
 class Keys:
-    """What attention's k (or v) turned out to be: a cache, its write, the entries read, heads repeated."""
+    """What attention's k (or v) turned out to be: a cache, its write, the entries read, heads repeated, and the
+    nodes in between.
+    """
 
     cache: str
     write: Node
     extent: Expr
     repeats: int
+    chain: tuple[str, ...]
 
 
 def use_cached_attention(editor: Editor) -> bool:
@@ -105,6 +108,7 @@ def use_cached_attention(editor: Editor) -> bool:
 def _trace_cache(editor: Editor, name: str | None) -> Keys | None:
     """Follow attention's k or v back to a cache, through repeated heads, the swap of dims and a cut."""
     repeats, extent, swapped = 1, None, False
+    chain: list[str] = []
     while name is not None and name not in editor.graph.buffers:
         node = editor.producer.get(name)
         if node is None:
@@ -120,19 +124,22 @@ def _trace_cache(editor: Editor, name: str | None) -> Keys | None:
             times = _repeated_heads(editor, node, head_dim)
             if times is None:
                 return None
-            repeats, name = times
+            repeats, name, passed = times
+            chain += passed
             continue
         else:
             return None
+        chain.append(node.name)
         name = node.inputs[0]
     writes = [n for n in editor.users.get(str(name), []) if name in n.mutates]
     if name is None or not swapped or len(writes) != 1 or writes[0].op != "update_cache":
         return None
-    return Keys(name, writes[0], editor.values[name].shape[1] if extent is None else extent, repeats)
+    capacity = editor.values[name].shape[1]
+    return Keys(name, writes[0], capacity if extent is None else extent, repeats, tuple(chain))
 
 
-def _repeated_heads(editor: Editor, node: Node, dim: int) -> tuple[int, str] | None:
-    """view(expand(view(x))) that repeats each head of `dim` n times -> (n, x)."""
+def _repeated_heads(editor: Editor, node: Node, dim: int) -> tuple[int, str, list[str]] | None:
+    """view(expand(view(x))) that repeats each head of `dim` n times -> (n, x, the three nodes)."""
     expand = editor.made_by(node.inputs[0], "expand")
     inner = editor.made_by(expand.inputs[0], "view") if expand is not None else None
     if expand is None or inner is None or inner.inputs[0] is None:
@@ -145,7 +152,7 @@ def _repeated_heads(editor: Editor, node: Node, dim: int) -> tuple[int, str] | N
     after = (*before[:dim], combine("*", before[dim], times), *before[dim + 1 :])
     if not isinstance(times, int) or editor.values[node.outputs[0]].shape != after:
         return None
-    return times, inner.inputs[0]
+    return times, inner.inputs[0], [node.name, expand.name, inner.name]
 
 
 def _agree(editor: Editor, node: Node, keys: Keys, values: Keys) -> bool:
@@ -198,26 +205,20 @@ def _fuse_cached(
 
 
 def _read_between(editor: Editor, node: Node, keys: Keys, values: Keys) -> bool:
-    """True if a cache's new content reaches anything before `node` that survives the fusion."""
+    """True if anything that survives the fusion reads a cache's new content before `node`."""
+    inside = {node.name, *keys.chain, *values.chain}
     at = editor.position[node.name]
     for part in (keys, values):
-        shown = {part.cache}
-        for other in editor.nodes[editor.position[part.write.name] + 1 : at]:
-            if shown & set(other.inputs):
-                shown |= set(other.outputs)
-                outside = [u for o in other.outputs for u in editor.users.get(o, []) if not _leads_to(editor, u, node)]
-                if other.mutates or outside or set(other.outputs) & editor.exposed:
-                    return True
+        written = editor.position[part.write.name]
+        early = [u for u in editor.users[part.cache] if written < editor.position[u.name] < at]
+        if any(user.name not in inside for user in early):
+            return True
+    for name in inside - {node.name}:
+        for out in editor.nodes[editor.position[name]].outputs:
+            users = {user.name for user in editor.users.get(out, [])}
+            if out in editor.exposed or users - inside:
+                return True
     return False
-
-
-def _leads_to(editor: Editor, user: Node, node: Node) -> bool:
-    """True if everything that `user` computes ends in `node`."""
-    if user.name == node.name:
-        return True
-    users = [u for out in user.outputs for u in editor.users.get(out, [])]
-    exposed = set(user.outputs) & editor.exposed
-    return bool(users) and not exposed and not user.mutates and all(_leads_to(editor, u, node) for u in users)
 
 
 def merge_qkv(editor: Editor) -> bool:

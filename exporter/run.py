@@ -10,6 +10,7 @@ Way of the data: tests, `verify` -> run -> `hosts` -> runtime_py.session.
 
 from __future__ import annotations
 
+import operator
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -58,9 +59,22 @@ def _step(
         )
     if reset:
         machine.call("reset", {"handle": session}, timeout_s=timeout_s)
-    params = {"handle": session, "symbols": dict(step.get("symbols", {}))}
+    params = {"handle": session, "symbols": _symbols(step.get("symbols", {}))}
     _, outputs = machine.call("run", params, step.get("inputs", {}), timeout_s=timeout_s)
     result: dict[str, Any] = dict(outputs)
     if step.get("state"):
         _, result["state"] = machine.call("state", {"handle": session}, timeout_s=timeout_s)
+    return result
+
+
+def _symbols(values: Mapping[str, Any]) -> dict[str, int]:
+    """Return the symbol values as plain integers; numpy's and torch's whole numbers are taken."""
+    result = {}
+    for name, value in values.items():
+        try:
+            result[name] = operator.index(value)
+        except TypeError:
+            raise InputError(f"symbol {name} = {value!r}, expected an integer") from None
+        if isinstance(value, bool):
+            raise InputError(f"symbol {name} = {value!r}, expected an integer")
     return result

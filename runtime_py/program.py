@@ -46,7 +46,9 @@ class Words:
     def __init__(self) -> None:
         self.data = bytearray()
         self.fields: list[Field] = []
+        self.updates = 0
         self._seen: dict[object, int] = {}
+        self._values: Mapping[str, int] | None = None
 
     def block(self, params: tuple[Any, ...]) -> int:
         """Add a parameter block (once for equal ones) and return its byte offset."""
@@ -76,7 +78,10 @@ class Words:
         return at
 
     def update(self, values: Mapping[str, int]) -> None:
-        """Compute every field for this step's symbol values."""
+        """Compute every field for this step's symbol values; nothing when they are the last ones."""
+        if values == self._values:
+            return
+        self._values = None  # an error below leaves some fields new, some old
         for field in self.fields:
             struct.pack_into(
                 "<" + KINDS[field.kind],
@@ -84,6 +89,8 @@ class Words:
                 field.at_bytes,
                 symbols.evaluate(field.expr, values),
             )
+        self._values = dict(values)
+        self.updates += 1
 
     def _add(self, words: Sequence[tuple[str, Any]]) -> None:
         for kind, value in words:
@@ -128,6 +135,11 @@ class Program:
         self._js_words, self._js_result = self.js.bytes, self.js.result
         self.result = bytearray(self._js_result.byteLength)
         self.fixed_outputs = self._outputs_are_fixed()
+
+    @property
+    def updates(self) -> int:
+        """How often parameters, grids and sizes were computed: once per change of the symbols."""
+        return self._words.updates
 
     def set_input(self, name: str, data: bytes) -> None:
         """Put a small input's bytes into `words`."""

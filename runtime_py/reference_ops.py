@@ -196,6 +196,11 @@ def _reduce(ctx: Context, node: Node, x: Any) -> Any:
     return np.asarray(result).astype(ctx.kind(node))
 
 
+@op("argmax")
+def _argmax(ctx: Context, node: Node, x: Any) -> Any:
+    return _numpy().asarray(x.argmax(-1), dtype=ctx.kind(node))
+
+
 @op("softmax")
 def _softmax(ctx: Context, node: Node, x: Any) -> Any:
     return softmax(x)

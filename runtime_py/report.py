@@ -33,9 +33,10 @@ def session_report(session: Session) -> dict[str, Any]:
 
 
 def program_report(program: Program) -> dict[str, Any]:
-    """Return one program's symbol ranges and its dispatches in order."""
+    """Return one program's symbol ranges, how often they were computed anew, and its dispatches."""
     return {
         "ranges": {name: list(span) for name, span in program.plan.ranges.items()},
+        "updates": program.updates,
         "dispatches": [
             {
                 "node": d.node,

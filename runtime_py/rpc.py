@@ -30,6 +30,7 @@ from runtime_py.rpc_call import Call, Emit, Loaded, describe, sessions
 from runtime_py.tensor import Tensor
 
 _handles = itertools.count(1)
+_streams: dict[tuple[Any, Any], Any] = {}  # by the handle and the key of the request
 
 
 async def handle(method: str, params_json: str, emit: Emit, blobs: Any) -> str:
@@ -95,15 +96,20 @@ async def close(call: Call) -> dict[str, Any]:
 
 
 async def stats(call: Call) -> dict[str, Any]:
-    """Return versions, the size of Python's memory, and the calls into JS that steps made."""
+    """Return versions, the size of Python's memory, and the calls into JS that steps made.
+
+    In a host for tests there is `counts` too, see web/host/counting.js.
+    """
     import tabfire_worker
 
+    counts = getattr(tabfire_worker, "counts", None)
     loaded = sessions.get(call.params.get("handle", 0))
     return {
         **_versions(),
         "heap_bytes": tabfire_worker.heap_bytes(),
         "loaded": len(sessions),
         "js_calls": loaded.session.device.calls if loaded else 0,
+        **({"counts": json.loads(counts())} if counts else {}),
     }
 
 
@@ -164,12 +170,16 @@ async def generate(call: Call) -> dict[str, Any]:
     started = time.perf_counter()
     stream = call.engine.generate(call.params.get("prompt"), **(call.params.get("options") or {}))
     ids, texts, times, last = [], [], [], None
-    async for piece in stream:
-        times.append(1000 * (time.perf_counter() - started))
-        ids += piece.ids
-        texts.append(piece.text)
-        call.send("piece", text=piece.text, ids=list(piece.ids))
-        last = piece
+    _streams[call.stream_key] = stream
+    try:
+        async for piece in stream:
+            times.append(1000 * (time.perf_counter() - started))
+            ids += piece.ids
+            texts.append(piece.text)
+            call.send("piece", text=piece.text, ids=list(piece.ids))
+            last = piece
+    finally:
+        _streams.pop(call.stream_key, None)
     return {
         "prompt_ids": list(stream.prompt_ids),
         "ids": ids,
@@ -188,8 +198,15 @@ async def logits(call: Call) -> dict[str, Any]:
 
 
 async def abort(call: Call) -> dict[str, Any]:
-    """Stop the generation that is running; harmless when none is."""
-    if call.params.get("handle") in sessions:
+    """Stop the generation that the caller named by `key`, or else the one that is running.
+
+    Harmless when it is over, or when there is none.
+    """
+    if call.params.get("key") is not None:
+        stream = _streams.get(call.stream_key)
+        if stream is not None:
+            stream.abort()
+    elif call.params.get("handle") in sessions:
         call.engine.abort()
     return {}
 

@@ -63,6 +63,11 @@ class Call:
         return engine
 
     @property
+    def stream_key(self) -> tuple[Any, Any]:
+        """What tells the stream of a `generate` request from others: its handle and its `key`."""
+        return self.params.get("handle"), self.params.get("key")
+
+    @property
     def symbols(self) -> dict[str, int]:
         return dict(self.params.get("symbols") or {})
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from exporter.quantize import pack, quantize
 from runtime_py.schema import Attr, Graph, Node, Symbol, Value
 from tests import tolerances
-from tests.tolerances import Close
+from tests.tolerances import Pair
 
 EPS = 1e-5
 MAX_ROWS = 8192
@@ -38,7 +38,7 @@ class LinearCase:
     norm: bool = False
     act: str = "none"
     scale_dtype: str = "f32"
-    close: Close = field(default_factory=lambda: tolerances.LINEAR)
+    close: Pair = tolerances.LINEAR
     heavy: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
 

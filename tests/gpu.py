@@ -32,7 +32,9 @@ from exporter.hosts import Host, get_host
 
 HOST = "chromium"
 Array: TypeAlias = "numpy.typing.NDArray[Any]"
-Recipe: TypeAlias = "tuple[nn.Module, Mapping[str, Any], Mapping[str, exporter.Sym], Sequence[tuple[object, int]]]"
+Recipe: TypeAlias = (
+    "tuple[nn.Module, Mapping[str, Any], Mapping[str, exporter.Sym], Sequence[tuple[object, int]]]"
+)
 
 _bundles: dict[str, pathlib.Path] = {}
 
@@ -97,7 +99,9 @@ class Opened:
     def profile(self, inputs: Mapping[str, Any], **symbols: int) -> list[dict[str, Any]]:
         """Return node, kernel and GPU time of every dispatch of one step."""
         params = {"handle": self.handle, "symbols": symbols}
-        times: list[dict[str, Any]] = self.host.call("profile", params, arrays(inputs))[0]["dispatches"]
+        times: list[dict[str, Any]] = self.host.call("profile", params, arrays(inputs))[0][
+            "dispatches"
+        ]
         return times
 
 
@@ -136,9 +140,7 @@ class AttendAt(nn.Module):
         super().__init__()
         self.input_pos = input_pos
 
-    def forward(
-        self, q: Tensor, k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor
-    ) -> Tensor:
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor) -> Tensor:
         y: Tensor = ops.sdpa_with_kv_cache(q, k, v, k_cache, v_cache, self.input_pos)
         return y
 

@@ -64,7 +64,7 @@ def agree(
     constraints: Sequence[tuple[object, int]] = (),
     *,
     fused: bool = False,
-    tolerance: tolerances.Close = tolerances.INTERPRETED_F32,
+    tolerance: tolerances.Pair = tolerances.INTERPRETED_F32,
 ) -> Emitted:
     """Assert that eager and graph answer alike on every step, state carried along; return the graph."""
     captured = captured_and_settled(module, inputs, symbols, constraints)
@@ -101,10 +101,9 @@ def tensors_only(captured: Captured, arguments: Mapping[str, Any]) -> dict[str, 
     }
 
 
-def close(got: Any, want: Any, where: str, tolerance: tolerances.Close) -> None:
+def close(got: Any, want: Any, where: str, tolerance: tolerances.Pair) -> None:
     expected = want.detach().numpy() if isinstance(want, torch.Tensor) else np.asarray(want)
-    np.testing.assert_equal(np.shape(got), expected.shape, where)
-    np.testing.assert_allclose(got, expected, err_msg=where, **tolerance)
+    tolerances.require(got, expected, tolerance, where)
 
 
 def op_names(graph: Graph) -> list[str]:

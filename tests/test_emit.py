@@ -212,6 +212,7 @@ OPERATORS: dict[str, Any] = {
     "count": lambda x, n: (x > 0).sum(-1),
     "var": lambda x, n: x.var(-1) + x.std(-1, unbiased=False),
     "max_values": lambda x, n: x.max(-1).values + x.max(),
+    "argmax": lambda x, n: x.argmax(-1) + x.max(-1, keepdim=True).indices,
     "softmax": lambda x, n: x.softmax(-1) + x.softmax(1) + x.log_softmax(-1),
     "norms": lambda x, n: F.layer_norm(x, (6,)) + F.rms_norm(x, (6,), eps=1e-5) + F.normalize(x, dim=-1),
     "matmul": lambda x, n: x @ x.transpose(1, 2),

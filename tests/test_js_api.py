@@ -85,6 +85,16 @@ def test_two_generations_at_once_take_turns(page: Page) -> None:
     assert texts == ["LLLLLL", "LLL"]
 
 
+def test_a_stream_left_unread_does_not_hold_up_the_next(page: Page) -> None:
+    count = js(
+        page,
+        "window.left = engine.generate('L'); await window.left.next();"
+        "let text = ''; for await (const piece of engine.generate('L', {max_tokens: 4}))"
+        " text += piece.text; return text.length;",
+    )
+    assert count == 4
+
+
 def test_logits_and_report(page: Page) -> None:
     shape, length, programs = js(
         page,

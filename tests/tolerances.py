@@ -7,12 +7,13 @@ Input:  what ran and what it should have been. Output: true or false, and the wo
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 Pair = tuple[float, float]  # (absolute, relative)
+Close: TypeAlias = "dict[str, Any]"  # keyword arguments of torch's and numpy's comparers
 
 # The reference's own pairs (its SDPA suite): f32 arithmetic against a float64 golden.
 SDPA_F32: Pair = (1e-4, 1e-3)
@@ -38,6 +39,49 @@ CUTS: Pair = (1e-5, 0.0)
 EMBEDDING: Pair = (1e-5, 0.0)
 # Closed-form values printed with five decimals.
 FIVE_DECIMALS: Pair = (2e-5, 0.0)
+
+# Quantised linear in f32 against float64, the reference's own pairs: K up to 4096, and K = 8192.
+LINEAR: Pair = (1e-4, 1e-3)
+LINEAR_LONG: Pair = (1e-3, 1e-2)
+# The same with f16 products summed in f32: an f16 rounding of each factor.
+LINEAR_F16: Pair = (2.3e-4, 1e-3)
+# The same with f16 sums, K = 2048 and K = 8192: lossy, only where an option asks for it.
+LINEAR_F16_SUMS: Pair = (2e-2, 3e-2)
+LINEAR_F16_SUMS_LONG: Pair = (5e-2, 8e-2)
+# One route of a linear layer against another: only the order of f32 sums differs, outputs are about 1.
+LINEAR_ROUTES: Pair = (1e-5, 1e-5)
+
+# The float64 graph interpreter against eager float32: eager's own rounding, sums of up to 100 terms.
+INTERPRETED_F32: Pair = (2e-5, 2e-5)
+# The same over a whole tiny model: two layers, widths up to a few hundred.
+INTERPRETED_MODEL: Pair = (1e-4, 1e-4)
+# The interpreter's dequantised weights against torch's, both from the same codes: float32 roundings.
+DEQUANTIZED: Pair = (1e-6, 2e-5)
+# The graph interpreter before and after a fusion, both float64: only the order of sums may differ.
+FUSED_F64: Pair = (1e-10, 1e-10)
+
+# -- keyword arguments of torch's and numpy's comparers
+
+# Two orders of summation of the same float32 numbers, over widths up to a few hundred, two layers.
+EAGER_F32: Close = {"atol": 1e-4, "rtol": 1e-4}
+# The importer's float32 run against the float64 oracle: tiny models whose logits are about 10.
+ORACLE_F64: Close = {"atol": 1e-3, "rtol": 1e-3}
+# One rounding from float64 to float32, 2^-24 relative.
+F32_ROUNDING: Close = {"atol": 0.0, "rtol": 1.2e-7}
+# The reference's own pair for rotary positions: an angle of 8192 in float32 is off by up to 5e-4.
+EAGER_ROPE: Close = {"atol": 1e-3, "rtol": 1e-3}
+# Values given by hand to five decimals.
+FIVE_DIGITS: Close = {"atol": 1e-5, "rtol": 1e-5}
+
+# -- plain numbers
+
+# Half a step of a code, as a part of the group's peak: 0.5 / 7 (about 7 %) and 0.5 / 127, with room
+# for the rounding of an f16 scale.
+QUANT_STEP_OF_PEAK = {4: 0.5 / 7 * 1.01, 8: 0.5 / 127 * 1.01}
+# Merging twice the text may take 2.6 times the look-ups (n log n takes 2.2, n squared 4). Its time
+# grows by 2.2 to 2.5 on an idle machine; a busy one adds to that, but n squared is still told apart.
+MAX_LOOKUP_RATIO_PER_DOUBLING = 2.6
+MAX_TIME_RATIO_PER_DOUBLING = 3.4
 
 
 def accept(got: npt.ArrayLike, want: npt.ArrayLike, atol: float, rtol: float) -> bool:

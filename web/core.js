@@ -22,6 +22,7 @@ import * as weights from "./weights.js";
  * @property {string} archive  URL of the zip with runtime_py, wgsl and the Python packages they need.
  * @property {string} [index]  Folder of Pyodide's files; left out in Node, which finds them itself.
  * @property {() => void} [afterPyodide]  Runs between Pyodide's start and the first Python import.
+ * @property {(python: any) => object} [watch]  Gives what a test's host adds to `tabfire_worker`.
  */
 
 const HOME = "/lib/tabfire";
@@ -74,6 +75,7 @@ export class Core {
       pyodide_version: python.version,
       user_agent: globalThis.navigator?.userAgent,
       boot_ms: bootMs,
+      ...this.setting.watch?.(python),
     };
     python.registerJsModule("tabfire_worker", worker);
     python.registerJsModule("tabfire_profile", profile);

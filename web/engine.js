@@ -18,14 +18,17 @@ const LINUX_FLAGS =
   "--use-angle=vulkan --ignore-gpu-blocklist`, without a GPU with " +
   "`--enable-unsafe-webgpu --use-webgpu-adapter=swiftshader`";
 
+const GRACE_MS = 1000;
+
 /** @implements {Documented} */
 export class Engine {
   /** @param {WorkerClient} client @param {Record<string, any>} info @private */
   constructor(client, info) {
     this.client = client;
     this.info = info;
-    /** @type {Promise<unknown>} */
-    this.turn = Promise.resolve();
+    this.requests = 0;
+    /** Streams whose reader has a piece and has not asked for more, since when. @type {Map<number, number>} */
+    this.unread = new Map();
   }
 
   /** @param {string | URL} url @param {import("./engine.d.ts").LoadOptions} [options] */
@@ -57,49 +60,52 @@ export class Engine {
   }
 
   /**
-   * Run one generation as a stream of pieces; its turn comes when the one before it has ended.
+   * Run one generation as a stream of pieces. Python gives requests their turn in the order in which they come.
    * @param {object} request @param {GenerateOptions} options
    * @returns {AsyncGenerator<Piece, void, void>}
    */
   async *stream(request, { signal, ...options }) {
-    const before = this.turn;
-    /** @type {() => void} */
-    let release = () => {};
-    this.turn = new Promise((resolve) => (release = () => resolve(undefined)));
-    await before;
-    try {
-      if (signal?.aborted) throw aborted();
-      yield* this.pieces({ ...request, options }, signal);
-    } finally {
-      release();
-    }
-  }
-
-  /** @param {object} request @param {AbortSignal} [signal] @returns {AsyncGenerator<Piece, void, void>} */
-  async *pieces(request, signal) {
+    if (signal?.aborted) throw aborted();
+    const key = ++this.requests;
     /** @type {Piece[]} */
     const ready = [];
     let wake = () => {};
     let open = true;
-    const call = this.ask("generate", request, (piece) => {
+    const call = this.ask("generate", { ...request, options, key }, (piece) => {
       ready.push({ summary: null, ...piece });
       wake();
     });
     const end = call.then(({ result }) => void ready.push({ text: "", ids: [], summary: result }));
     const settled = end.catch(() => {}).then(() => ((open = false), wake()));
-    const stop = () => this.abort();
+    const stop = () => this.abort(key);
     signal?.addEventListener("abort", stop, { once: true });
+    this.dropUnread();
     try {
       while (open || ready.length > 0) {
-        while (ready.length > 0) yield /** @type {Piece} */ (ready.shift());
+        while (ready.length > 0) {
+          this.unread.set(key, performance.now());
+          yield /** @type {Piece} */ (ready.shift());
+          this.unread.delete(key);
+        }
         if (open) await new Promise((resolve) => (wake = () => resolve(undefined)));
       }
       await end;
     } finally {
+      this.unread.delete(key);
       signal?.removeEventListener("abort", stop);
-      if (open) this.abort();
+      if (open) stop();
       await settled;
     }
+  }
+
+  /** A stream that somebody has stopped reading, without leaving its loop, must not hold up a new request. */
+  dropUnread() {
+    const waiting = [...this.unread.keys()];
+    if (waiting.length === 0) return;
+    setTimeout(() => {
+      const long = performance.now() - GRACE_MS;
+      for (const key of waiting) if ((this.unread.get(key) ?? Infinity) <= long) this.abort(key);
+    }, GRACE_MS);
   }
 
   /** @param {number[]} ids @param {number} [inputPos] */
@@ -116,8 +122,9 @@ export class Engine {
     return (await this.ask("stats", {})).result;
   }
 
-  abort() {
-    this.ask("abort", {}).catch(() => {}); // closed meanwhile: nothing left to stop
+  /** @param {number} [key] the request to stop; left out, the one that has its turn */
+  abort(key) {
+    this.ask("abort", { key }).catch(() => {}); // closed meanwhile: nothing left to stop
   }
 
   close() {

@@ -55,9 +55,22 @@ def amin(build: Builder, x: Operand, dims: Any = None, keepdim: bool = False) ->
 @lowers("aten.max.dim")
 def max_dim(build: Builder, x: Operand, dim: int, keepdim: bool = False) -> tuple[Any, ...]:
     used = {int(user.args[1]) for user in build.node.users if user.users}  # type: ignore[arg-type]
-    if 1 in used:
-        raise Refused("the index of a maximum")
-    return reduced(build, "amax", x, dim, keepdim), None
+    index = argmax(build, x, dim, keepdim) if 1 in used else None
+    return reduced(build, "amax", x, dim, keepdim), index
+
+
+@lowers("aten.argmax")
+def argmax(build: Builder, x: Operand, dim: int | None = None, keepdim: bool = False) -> Operand:
+    """The first greatest element of the last dimension (torch promises none in particular)."""
+    shape = build.shape_of(x)
+    if dim is None:
+        x, shape, dim, out = build.view(x, (product(shape),)), (product(shape),), 0, build.out_shape
+    else:
+        dim %= len(shape)
+        out = tuple(1 if d == dim else e for d, e in enumerate(shape) if keepdim or d != dim)
+    if dim != len(shape) - 1:
+        raise Refused("argmax over a dimension that is not the last")
+    return build.view(build.add("argmax", (x,), shape[:-1], "i32"), out)
 
 
 @lowers("aten.max.default")

@@ -3,6 +3,7 @@
 // Input:  argv[2] = origin of the local server, argv[3] = channel key. Output: the channel's messages.
 // Pyodide starts first: once `navigator` exists it takes Node for a browser.
 
+import { watch } from "./counting.js";
 import { Core } from "../core.js";
 import { Channel } from "./channel.js";
 
@@ -12,6 +13,7 @@ async function main() {
   const { create, globals } = await import("webgpu");
   const core = new Core((reply) => channel.post(reply), {
     archive: `${origin}/tabfire.zip`,
+    watch,
     afterPyodide: () => {
       Object.assign(globalThis, globals);
       const value = { gpu: create([]), userAgent: `Node ${process.version} (Dawn)` };

@@ -5,7 +5,7 @@
 import { Channel } from "./channel.js";
 
 const key = new URLSearchParams(location.search).get("key");
-const worker = new Worker(new URL("../worker.js", import.meta.url), { type: "module" });
+const worker = new Worker(new URL("./worker.js", import.meta.url), { type: "module" });
 const channel = new Channel(`/channel/${key}`, (request, transfer) =>
   worker.postMessage(request, transfer),
 );
