@@ -1,7 +1,8 @@
-"""From a PyTorch module to a bundle (`export`), and from a bundle to outputs in a real browser (`run`).
+"""From a PyTorch module to a bundle (`export`), and from a bundle to outputs in a real browser
+(`run`).
 
-Input:  an `nn.Module`; or a bundle's folder and steps. Output: a bundle; or numpy arrays.
-Torch is imported only by what needs it: `run` and `Sym` work without it.
+Input:  an `nn.Module`; or a bundle's folder and steps. Output: a bundle; or numpy arrays. Torch is
+imported only by what needs it: `run` and `Sym` work without it.
 
     import exporter
     exporter.export(model, (x, 0), "bundle", symbols={"S": exporter.Sym(1, 16, at=("x", 1))})
@@ -13,7 +14,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-# Bound here before anything imports the submodule `exporter.run`, whose name would hide the function.
+# Bound here before anything imports the submodule `exporter.run`, whose name would hide the
+# function.
 from exporter.run import run
 from exporter.symbolic import Sym
 

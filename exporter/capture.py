@@ -1,11 +1,14 @@
-"""Capture: any `nn.Module` becomes a functional ATen graph in which the declared integers stay symbolic.
+"""Capture: any `nn.Module` becomes a functional ATen graph in which the declared integers stay
+symbolic.
 
 Input:  the module, example inputs, `symbols` (name -> `Sym`), constraints between them.
-Output: a `Captured`: the ExportedProgram after decomposition, and which torch symbol is which declared one.
-Way of the data: nn.Module -> capture -> `emit`. `probe` then runs the corners that torch.export takes on trust.
+Output: a `Captured`: the ExportedProgram after decomposition, and which torch symbol is which
+declared one.
+Way of the data: nn.Module -> capture -> `emit`. `probe` then runs the corners that torch.export
+takes on trust.
 
-torch.export freezes a dimension whose example is 0 or 1; examples are therefore made again with sizes of 2 and more,
-and a declared symbol that torch froze all the same is refused by name.
+torch.export freezes a dimension whose example is 0 or 1; examples are therefore made again with
+sizes of 2 and more, and a declared symbol that torch froze all the same is refused by name.
 
     captured = capture(model, {"x": torch.zeros(1, 3, 8), "pos": 5},
                        {"S": Sym(1, 16, at=("x", 1)), "pos": Sym(0, 15, at="pos")})
@@ -14,28 +17,45 @@ and a declared symbol that torch froze all the same is refused by name.
 from __future__ import annotations
 
 import functools
-import inspect
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import nn
 from torch.export import Dim, ExportedProgram, default_decompositions
 from torch.overrides import TorchFunctionMode
 
+from exporter.examples import (
+    Arguments,
+    check_symbols,
+    make_domain,
+    name_arguments,
+    pick_values,
+    set_symbols,
+)
 from exporter.symbolic import Domain, Place, Sym
 from runtime_py.errors import ExportError
-from runtime_py.symbols import show
-
-Arguments: TypeAlias = "dict[str, Any]"
 
 # Operators that `emit` takes whole; torch would take them apart into dozens of small ones.
 KEPT = frozenset(
-    "linear rms_norm layer_norm embedding silu gelu scaled_dot_product_attention softmax matmul "
-    "slice_scatter select_scatter index_put repeat".split()
+    [
+        "linear",
+        "rms_norm",
+        "layer_norm",
+        "embedding",
+        "silu",
+        "gelu",
+        "scaled_dot_product_attention",
+        "softmax",
+        "matmul",
+        "slice_scatter",
+        "select_scatter",
+        "index_put",
+        "repeat",
+    ]
 )
 
 
@@ -57,7 +77,9 @@ def capture(
     symbols: Mapping[str, Sym],
     constraints: Sequence[tuple[object, int]] = (),
 ) -> Captured:
-    """Return the captured graph of `module`; raises `ExportError`, naming the symbol, if one cannot stay free."""
+    """Return the captured graph of `module`; raises `ExportError`, naming the symbol, if one cannot
+    stay free.
+    """
     arguments = name_arguments(module, example_inputs)
     check_symbols(symbols, arguments)
     domain = make_domain(symbols, constraints)
@@ -80,7 +102,9 @@ def as_traced(arguments: Arguments, scalars: Iterable[str]) -> Arguments:
 
 
 class _ItemIsNumber(TorchFunctionMode):
-    """Makes `.item()` and `int()` of given tensors yield the (symbolic) number that they were made from."""
+    """Makes `.item()` and `int()` of given tensors yield the (symbolic) number that they were made
+    from.
+    """
 
     READERS = (torch.Tensor.item, torch.Tensor.__int__, torch.Tensor.__index__)
 
@@ -99,9 +123,7 @@ class _ItemIsNumber(TorchFunctionMode):
 
 
 @contextmanager
-def numbers_for_tensors(
-    module: nn.Module, templates: Mapping[str, torch.Tensor]
-) -> Iterator[None]:
+def numbers_for_tensors(module: nn.Module, templates: Mapping[str, torch.Tensor]) -> Iterator[None]:
     """Inside, `module.forward` takes ints in place of the one-element tensors `templates`.
 
     torch.export has no way to say that a tensor's content is a declared integer: `.item()` would
@@ -121,167 +143,18 @@ def numbers_for_tensors(
                 mode.numbers.append((arguments[name], number))
             return inner(**arguments)
 
-    module.forward = forward  # type: ignore[method-assign]
+    module.forward = forward
     try:
         yield
     finally:
         del module.forward
 
 
-def name_arguments(module: nn.Module, example_inputs: Sequence[Any] | Mapping[str, Any]) -> Arguments:
-    """Return the example inputs by the names of `forward`'s parameters, in its order."""
-    parameters = [
-        p
-        for p in inspect.signature(module.forward).parameters.values()
-        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
-    ]
-    known = [p.name for p in parameters]
-    if not isinstance(example_inputs, Mapping):
-        if len(example_inputs) > len(known):
-            raise ExportError(f"{len(example_inputs)} example inputs, but forward takes {known}")
-        example_inputs = dict(zip(known, example_inputs, strict=False))
-    unknown = [name for name in example_inputs if name not in known]
-    if unknown:
-        raise ExportError(f"example inputs {unknown} are no parameters of forward({', '.join(known)})")
-    missing = [p.name for p in parameters if p.default is p.empty and p.name not in example_inputs]
-    if missing:
-        raise ExportError(f"example inputs lack {missing}")
-    return {name: example_inputs[name] for name in known if name in example_inputs}
-
-
-def check_symbols(symbols: Mapping[str, Sym], arguments: Arguments) -> None:
-    """Raise `ExportError` unless every symbol has a sane range and binds places that exist, each once."""
-    taken: dict[Place, str] = {}
-    for name, sym in symbols.items():
-        if not name.isidentifier():
-            raise ExportError(f"symbol {name!r} is no identifier")
-        if not 0 <= sym.min <= sym.max < 2**31:
-            raise ExportError(f"symbol {name!r} has the range {sym.min}..{sym.max}, expected 0 <= min <= max")
-        if sym.max < 2 and not sym.is_fixed:
-            raise ExportError(
-                f"symbol {name!r} has the range {sym.min}..{sym.max}: torch.export cannot keep 0 or 1 symbolic",
-                hint="write it as a constant of the model, or widen the range",
-            )
-        if not sym.places:
-            raise ExportError(f"symbol {name!r} is bound nowhere", hint="say where: Sym(..., at='arg' or ('arg', dim))")
-        for place in sym.places:
-            _check_place(name, place, arguments)
-            if place in taken:
-                raise ExportError(f"{place} is bound by both {taken[place]!r} and {name!r}")
-            taken[place] = name
-
-
-def _check_place(name: str, place: Place, arguments: Arguments) -> None:
-    argument, dim = (place, None) if isinstance(place, str) else place
-    if argument not in arguments:
-        raise ExportError(f"symbol {name!r} is bound to {argument!r}, not among the inputs {list(arguments)}")
-    value = arguments[argument]
-    is_tensor = isinstance(value, torch.Tensor)
-    if dim is not None and not (is_tensor and 0 <= dim < value.dim()):
-        raise ExportError(f"symbol {name!r} is bound to dim {dim} of {argument!r}, which has none")
-    whole = is_tensor and value.numel() == 1 and not value.is_floating_point()
-    if dim is None and not (whole or (isinstance(value, int) and not isinstance(value, bool))):
-        raise ExportError(f"symbol {name!r} is bound to {argument!r}, which is neither int nor one-element int tensor")
-
-
-def make_domain(symbols: Mapping[str, Sym], constraints: Sequence[tuple[object, int]]) -> Domain:
-    """Return the box of `symbols` cut by `constraints`, pairs (expression in JSON form, greatest value)."""
-    from runtime_py import symbols as expressions
-
-    domain = Domain({name: (sym.min, sym.max) for name, sym in symbols.items()})
-    for data, limit in constraints:
-        expr = expressions.parse(data)
-        unknown = expressions.names(expr) - set(symbols)
-        if unknown:
-            raise ExportError(f"constraint {show(expr)} <= {limit} names unknown symbols {sorted(unknown)}")
-        domain.require(expr, limit)
-    return domain
-
-
-def pick_values(arguments: Arguments, symbols: Mapping[str, Sym], domain: Domain) -> dict[str, int]:
-    """Return an example value per symbol: at least 2, unlike each other and unlike every fixed extent if possible.
-
-    Extents are tried from 6 upwards, numbers from 2: `x[:, S - rows:]` is then traced with rows < S, as it is meant.
-    """
-    given = {name: example_value(arguments, sym) for name, sym in symbols.items()}
-    fixed = {
-        extent
-        for argument, value in arguments.items()
-        if isinstance(value, torch.Tensor)
-        for dim, extent in enumerate(value.shape)
-        if not any((argument, dim) in sym.places for sym in symbols.values())
-    }
-    for avoid in (fixed, set[int]()):
-        options = {name: _candidates(sym, given[name], avoid) for name, sym in symbols.items()}
-        chosen = _search(options, domain, {})
-        if chosen is not None:
-            return chosen
-    raise ExportError(
-        f"no example values of at least 2 for {list(symbols)} satisfy the ranges and constraints",
-        hint="torch.export cannot keep a size of 0 or 1 symbolic; widen the ranges",
-    )
-
-
-def _candidates(sym: Sym, given: int, avoid: set[int]) -> list[int]:
-    if sym.is_fixed:
-        return [sym.min]
-    is_extent = any(isinstance(place, tuple) for place in sym.places)
-    few = [given, *(range(6, 14) if is_extent else ()), *range(2, 14), sym.min, sym.max]
-    return [v for v in dict.fromkeys(few) if max(2, sym.min) <= v <= sym.max and v not in avoid]
-
-
-def _search(
-    options: Mapping[str, list[int]], domain: Domain, chosen: dict[str, int]
-) -> dict[str, int] | None:
-    """Depth-first over the candidates; the ranges are wide, so the first tries nearly always fit."""
-    rest = [name for name in options if name not in chosen]
-    if not rest:
-        return chosen if domain.allows(chosen) else None
-    for value in options[rest[0]]:
-        if value not in chosen.values() or len(options[rest[0]]) == 1:
-            found = _search(options, domain, {**chosen, rest[0]: value})
-            if found is not None:
-                return found
-    return None
-
-
-def example_value(arguments: Arguments, sym: Sym) -> int:
-    """Return what the example inputs say for `sym`, at the first place that it binds."""
-    place = sym.places[0]
-    if isinstance(place, str):
-        return int(arguments[place])
-    return int(arguments[place[0]].shape[place[1]])
-
-
-def set_symbols(arguments: Arguments, symbols: Mapping[str, Sym], values: Mapping[str, int]) -> Arguments:
-    """Return the arguments with every bound place at its value in `values`; tensors are cut or repeated to size."""
-    result = dict(arguments)
-    for name, sym in symbols.items():
-        for place in sym.places:
-            if isinstance(place, tuple):
-                result[place[0]] = _resize(result[place[0]], place[1], values[name])
-            elif isinstance(result[place], torch.Tensor):
-                result[place] = torch.full_like(result[place], values[name])
-            else:
-                result[place] = values[name]
-    return result
-
-
-def _resize(tensor: torch.Tensor, dim: int, extent: int) -> torch.Tensor:
-    have = tensor.shape[dim]
-    if have == extent:
-        return tensor
-    if have == 0:
-        return tensor.new_zeros([*tensor.shape[:dim], extent, *tensor.shape[dim + 1 :]])
-    index = torch.arange(extent, device=tensor.device) % have
-    return tensor.index_select(dim, index)
-
-
 def _export(module: nn.Module, arguments: Arguments, symbols: Mapping[str, Sym]) -> ExportedProgram:
     shapes: dict[str, Any] = {name: None for name in arguments}
     for sym in symbols.values():
         for place in sym.places if not sym.is_fixed else ():
-            free = Dim.DYNAMIC(min=sym.min, max=sym.max)  # type: ignore[attr-defined, operator]
+            free = Dim.DYNAMIC(min=sym.min, max=sym.max)
             if isinstance(place, tuple):
                 shapes[place[0]] = {**(shapes[place[0]] or {}), place[1]: free}
             else:
@@ -290,10 +163,9 @@ def _export(module: nn.Module, arguments: Arguments, symbols: Mapping[str, Sym])
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # torch's own, about its own pytree
             program = torch.export.export(module, (), dict(arguments), dynamic_shapes=shapes)
-            return program.run_decompositions(decomposition_table())
-    except ExportError:
-        raise
-    except Exception as error:  # torch raises a dozen kinds; all of them are about the user's module
+            decomposed: ExportedProgram = program.run_decompositions(decomposition_table())
+            return decomposed
+    except Exception as error:  # torch raises a dozen kinds, all about the user's module
         _refuse_frozen(symbols, str(error))
         raise ExportError(
             f"torch.export cannot capture {type(module).__name__}: {_first_lines(str(error))}",
@@ -310,7 +182,11 @@ def _refuse_frozen(symbols: Mapping[str, Sym], message: str) -> None:
         found = line.rsplit("(", 1)[-1].split(")")[0]
         for name, sym in symbols.items():
             for place in sym.places:
-                spelled = f"L['{place}']" if isinstance(place, str) else f"L['{place[0]}'].size()[{place[1]}]"
+                spelled = (
+                    f"L['{place}']"
+                    if isinstance(place, str)
+                    else f"L['{place[0]}'].size()[{place[1]}]"
+                )
                 if f"{spelled} as dynamic" in line:
                     raise _frozen(name, place, found)
 
@@ -321,7 +197,7 @@ def _first_lines(text: str, count: int = 8) -> str:
 
 def decomposition_table() -> dict[Any, Any]:
     """Return torch's default table without the operators that `emit` wants whole."""
-    table = default_decompositions()
+    table: dict[Any, Any] = dict(default_decompositions())
     return {op: rule for op, rule in table.items() if _plain_name(op) not in KEPT}
 
 
@@ -329,8 +205,12 @@ def _plain_name(op: Any) -> str:
     return str(op).split(".")[1] if str(op).startswith("aten.") else str(op)
 
 
-def _bind(program: ExportedProgram, arguments: Arguments, symbols: Mapping[str, Sym]) -> dict[str, str]:
-    """Return torch symbol -> declared name, from what stands at the bound places; refuses what became a number."""
+def _bind(
+    program: ExportedProgram, arguments: Arguments, symbols: Mapping[str, Sym]
+) -> dict[str, str]:
+    """Return torch symbol -> declared name, from what stands at the bound places; refuses what
+    became a number.
+    """
     placeholders = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     inputs = dict(zip(arguments, program.graph_signature.user_inputs, strict=True))
     names: dict[str, str] = {}
@@ -345,7 +225,8 @@ def _bind(program: ExportedProgram, arguments: Arguments, symbols: Mapping[str, 
                 raise _frozen(name, place, expr)
             if names.setdefault(str(expr), name) != name:
                 raise ExportError(
-                    f"the model works only where symbols {names[str(expr)]!r} and {name!r} are equal",
+                    f"the model works only where symbols {names[str(expr)]!r} and {name!r} are "
+                    "equal",
                     hint="bind both places to one symbol",
                 )
     return names
@@ -354,7 +235,9 @@ def _bind(program: ExportedProgram, arguments: Arguments, symbols: Mapping[str, 
 def _frozen(name: str, place: Place, found: object) -> ExportError:
     where = f"argument {place!r}" if isinstance(place, str) else f"dim {place[1]} of {place[0]!r}"
     return ExportError(
-        f"symbol {name!r} ({where}) was fixed to {found} by the model; it does not work at other values",
-        hint=f"something compares or multiplies {name} with a number: look for a Python `if` on it, "
+        f"symbol {name!r} ({where}) was fixed to {found} by the model; it does not work at other "
+        "values",
+        hint=f"something compares or multiplies {name} with a number: look for a Python `if` on "
+        "it, "
         f"`int({name})`, or a tensor whose extent must equal it",
     )

@@ -1,4 +1,5 @@
-"""Run a module eagerly, step after step, without leaving a trace on it: the oracle for probes and golden steps.
+"""Run a module eagerly, step after step, without leaving a trace on it: the oracle for probes and
+golden steps.
 
 Input:  a module, arguments by name (or golden steps).
 Output: every output and every buffer that changed, as a flat mapping of tensors.
@@ -26,12 +27,16 @@ OUTPUT = "output"
 
 
 def flatten_outputs(result: Any, names: Sequence[str] | None = None) -> dict[str, Any]:
-    """Return a module's result as named leaves: `names`, a dict's keys, `output`, or `output_0`, `output_1`, ..."""
+    """Return a module's result as named leaves: `names`, a dict's keys, `output`, or `output_0`,
+    `output_1`, ...
+    """
     if isinstance(result, Mapping):
         return dict(result)
     leaves = list(result) if isinstance(result, (tuple, list)) else [result]
     if names is not None and len(names) != len(leaves):
-        raise ExportError(f"output_names has {len(names)} names, forward returns {len(leaves)} values")
+        raise ExportError(
+            f"output_names has {len(names)} names, forward returns {len(leaves)} values"
+        )
     default = [OUTPUT] if len(leaves) == 1 else [f"{OUTPUT}_{i}" for i in range(len(leaves))]
     return dict(zip(names or default, leaves, strict=True))
 
@@ -86,9 +91,11 @@ def run_steps(
     steps: Sequence[Mapping[str, Any]],
     names: Sequence[str] | None = None,
 ) -> list[GoldenStep]:
-    """Return what `module` answers to `steps`, its buffers carried from one to the next, then put back.
+    """Return what `module` answers to `steps`, its buffers carried from one to the next, then put
+    back.
 
-    A step is `{"inputs": {...}, "symbols": {...}}`; symbols that an input's shape tells may be left out.
+    A step is `{"inputs": {...}, "symbols": {...}}`; symbols that an input's shape tells may be left
+    out.
     """
     result = []
     mutated = mutated_buffers(captured)
@@ -106,7 +113,9 @@ def run_steps(
                 GoldenStep(
                     inputs={name: inputs[name] for name in _ports(captured)},
                     symbols=symbols,
-                    outputs={name: _tensor(leaf) for name, leaf in outputs.items() if leaf is not None},
+                    outputs={
+                        name: _tensor(leaf) for name, leaf in outputs.items() if leaf is not None
+                    },
                     **{k: v for k, v in step.items() if k in ("reset", "atol", "rtol", "name")},
                 )
             )
@@ -140,13 +149,17 @@ def _complete(
             if isinstance(place, tuple):
                 extent = int(inputs[place[0]].shape[place[1]])
                 if symbols.setdefault(name, extent) != extent:
-                    raise ExportError(f"golden step {index}: {name}={symbols[name]}, but {place} is {extent}")
+                    raise ExportError(
+                        f"golden step {index}: {name}={symbols[name]}, but {place} is {extent}"
+                    )
             elif place in inputs:
                 symbols.setdefault(name, int(inputs.pop(place)))
         if name not in symbols:
             raise InputError(f"golden step {index}: symbol {name!r} has no value")
     if not captured.domain.allows(symbols):
-        raise ExportError(f"golden step {index}: {symbols} is outside the declared ranges and constraints")
+        raise ExportError(
+            f"golden step {index}: {symbols} is outside the declared ranges and constraints"
+        )
     return inputs, symbols
 
 
@@ -157,5 +170,7 @@ def _numbers(captured: Captured, symbols: Mapping[str, int]) -> dict[str, Any]:
             if isinstance(place, str):
                 value = captured.arguments[place]
                 is_tensor = isinstance(value, torch.Tensor)
-                result[place] = torch.full_like(value, symbols[name]) if is_tensor else symbols[name]
+                result[place] = (
+                    torch.full_like(value, symbols[name]) if is_tensor else symbols[name]
+                )
     return result

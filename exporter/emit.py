@@ -1,13 +1,16 @@
 """Emit: the captured ATen graph becomes a `schema.Graph` and the tensors of its constants.
 
-Input:  a `Captured`. Output: an `Emitted`: graph (constants without parts yet), tensors by constant name.
-Way of the data: `capture` -> emit -> `fuse` -> `bundle`. The rows that say how one ATen operator is written in ours
-stand in `lowering/`; this file walks the graph, folds constants and turns mutations into in-place nodes.
+Input:  a `Captured`. Output: an `Emitted`: graph (constants without parts yet), tensors by constant
+name.
+Way of the data: `capture` -> emit -> `fuse` -> `bundle`. The rows that say how one ATen operator is
+written in ours stand in `lowering/`; this file walks the graph, folds constants and turns mutations
+into in-place nodes.
 
 - What depends on constants alone is computed here, in torch, and stored.
-- A mutating operator of ours writes its buffer in place; any other mutation ends as a `copy` node, after every reader
-  of the old value. Whoever still needs the old value gets a copy made in time.
-- All unsupported operations are reported in one error, each with the line of the model that made it.
+- A mutating operator of ours writes its buffer in place; any other mutation ends as a `copy` node,
+after every reader of the old value. Whoever still needs the old value gets a copy made in time.
+- All unsupported operations are reported in one error, each with the line of the model that made
+it.
 
     emitted = emit(captured)
     [node.op for node in emitted.graph.nodes]
@@ -20,10 +23,17 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, SymIntArgument, TensorArgument
+from torch.export.graph_signature import (
+    ConstantArgument,
+    InputKind,
+    OutputKind,
+    SymIntArgument,
+    TensorArgument,
+)
 
 from exporter.capture import Captured
 from exporter.eager import OUTPUT
+from exporter.folding import fold, leaves
 from exporter.lowering import find_rule
 from exporter.lowering.builder import Builder, Operand, Ref, Refused
 from exporter.rewrite import Emitted, prune
@@ -32,9 +42,9 @@ from exporter.symbolic import to_expr
 from runtime_py.errors import ExportError, InternalError, UnsupportedOpError
 from runtime_py.schema import Buffer, Constant, Graph, Port, Symbol
 
-FOLD_LIMIT = 65536  # elements a constant may have that no stored tensor accounts for
 ITEM = (
-    "`.item()` reads a number back from the GPU; pass it as an int argument, or bind the one-element "
+    "`.item()` reads a number back from the GPU; pass it as an int argument, or bind the "
+    "one-element "
     "tensor argument in symbols="
 )
 IGNORED = ("_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range", "_assert_async")
@@ -45,7 +55,9 @@ class Poison:
 
 
 def emit(captured: Captured, *, output_names: Sequence[str] | None = None) -> Emitted:
-    """Return the graph of `captured`; raises `UnsupportedOpError` with everything that has no lowering."""
+    """Return the graph of `captured`; raises `UnsupportedOpError` with everything that has no
+    lowering.
+    """
     return _Emitter(captured, output_names).run()
 
 
@@ -70,7 +82,9 @@ class _Emitter:
             if node.op == "call_function":
                 self._call(node)
             elif node.op not in ("placeholder", "output"):
-                self._fault(node, f"{node.op} node (higher-order operators and submodules are not taken)")
+                self._fault(
+                    node, f"{node.op} node (higher-order operators and submodules are not taken)"
+                )
         self._refuse_faults()
         self._finish()
         return self._result()
@@ -95,12 +109,15 @@ class _Emitter:
         # A persistent=False buffer and a lifted constant are in `constants`, not in the state dict.
         for store in (self.program.state_dict, self.program.constants):
             if target in store:
-                return store[target].detach()
+                tensor: torch.Tensor = store[target].detach()
+                return tensor
         raise InternalError(f"{target} is named by the export signature but stored nowhere")
 
     def _buffer(self, node: fx.Node, target: str) -> Ref:
         tensor = self._tensor(target)
-        ref = self.build.declare(target, tuple(tensor.shape), self.build.dtype_of(tensor.dtype, target))
+        ref = self.build.declare(
+            target, tuple(tensor.shape), self.build.dtype_of(tensor.dtype, target)
+        )
         init = None
         if bool(tensor.count_nonzero()):
             init = f"{target}.init"
@@ -115,7 +132,9 @@ class _Emitter:
         if isinstance(arg, SymIntArgument):
             return to_expr(node.meta["val"].node.expr, self.names)
         if not isinstance(arg, TensorArgument):
-            raise ExportError(f"input {node.name} is a {type(arg).__name__}; inputs are tensors and ints")
+            raise ExportError(
+                f"input {node.name} is a {type(arg).__name__}; inputs are tensors and ints"
+            )
         name = arguments[node.name]
         shape, dtype = self.build.meta_of(node)
         ref = self.build.declare(name, shape, dtype)
@@ -130,7 +149,7 @@ class _Emitter:
         if any(part in name for part in IGNORED):
             return
         args, kwargs = self._resolve(node.args), self._resolve(node.kwargs)
-        poisoned = any(isinstance(leaf, Poison) for leaf in _leaves((args, kwargs)))
+        poisoned = any(isinstance(leaf, Poison) for leaf in leaves((args, kwargs)))
         known = find_rule(node) or isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat))
         try:
             self.env[node] = Poison() if poisoned and known else self._value(node, args, kwargs)
@@ -153,7 +172,7 @@ class _Emitter:
             raise Refused("float arithmetic on a symbolic integer")
         if "auto_functionalized" in str(node.target):
             return self._in_place(node, args, kwargs)
-        folded = self._fold(node, args, kwargs)
+        folded = fold(node, args, kwargs)
         if folded is not None:
             return folded
         rule = find_rule(node)
@@ -170,24 +189,6 @@ class _Emitter:
             return {k: self._resolve(v) for k, v in item.items()}
         return item
 
-    def _fold(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
-        """Return the result of an operator over constants alone, computed by torch, or None."""
-        leaves = list(_leaves((args, kwargs)))
-        if any(isinstance(leaf, Ref) for leaf in leaves) or not callable(node.target):
-            return None
-        metas = node.meta.get("val")
-        for meta in metas if isinstance(metas, (tuple, list)) else [metas]:
-            if isinstance(meta, torch.Tensor) and any(not isinstance(d, int) for d in meta.shape):
-                return None
-        if any(isinstance(n, fx.Node) and isinstance(n.meta.get("val"), torch.SymInt) for n in node.all_input_nodes):
-            return None
-        known = sum(leaf.numel() for leaf in leaves if isinstance(leaf, torch.Tensor))
-        size = metas.numel() if isinstance(metas, torch.Tensor) else 0
-        if "rand" in str(node.target) or size > max(FOLD_LIMIT, 2 * known):
-            return None
-        with torch.no_grad():
-            return node.target(*args, **kwargs)
-
     def _fault(self, node: fx.Node, reason: str) -> None:
         self.env[node] = Poison()
         self.faults.append(f"{node.target}: {reason}\n      at {source_of(node)}")
@@ -203,7 +204,7 @@ class _Emitter:
     # ---- mutation
 
     def _in_place(self, node: fx.Node, args: Any, kwargs: Any) -> list[Any]:
-        """A mutating operator of ours, made functional by torch: write the buffers in place again."""
+        """Write the buffers of a mutating operator in place again (torch made it functional)."""
         rule = find_rule(node)
         if rule is None:
             raise Refused("there is no lowering for this mutating operator")
@@ -216,7 +217,9 @@ class _Emitter:
             if key.endswith("_base_index"):
                 given[key[1 : -len("_base_index")]] = targets[value]
             elif not (key.endswith("_alias") and value):
-                raise Refused("it writes to a view of a tensor; give it the whole registered buffer")
+                raise Refused(
+                    "it writes to a view of a tensor; give it the whole registered buffer"
+                )
         result = rule(self.build, **given)
         outputs = result if isinstance(result, tuple) else (result,)
         for getitem in node.users:
@@ -228,7 +231,8 @@ class _Emitter:
     def _writable(self, node: fx.Node, base: fx.Node) -> Ref:
         """Return a buffer that holds `base` and that `node` may overwrite."""
         if base not in self.buffer_of:
-            # Not a registered buffer (an argument, or a computed value): a buffer of our own takes a copy.
+            # Not a registered buffer (an argument, or a computed value): a buffer of our own
+            # takes a copy.
             ref = self.build.declare(f"{node.name}.{base.name}", *self.build.meta_of(base))
             self.buffers[ref.name] = Buffer(ref.name, None)
             self.build.copy(self.env[base], ref)
@@ -245,7 +249,7 @@ class _Emitter:
                 self.env[reader] = self.build.materialize(value)
 
     def _finish(self) -> None:
-        """Emit outputs and final copies: outputs first, so that they see what the model returned."""
+        """Emit outputs, then final copies: outputs must see what the model returned."""
         output = next(n for n in self.program.graph.nodes if n.op == "output")
         results = list(output.args[0])
         specs = list(zip(results, self.signature.output_specs, strict=True))
@@ -259,10 +263,13 @@ class _Emitter:
                 self._output(self._argument(str(spec.target)), node)
             elif spec.kind not in (OutputKind.USER_OUTPUT, OutputKind.BUFFER_MUTATION):
                 raise ExportError(f"the module returns a {spec.kind}, which cannot be exported")
-        self._final_copies([(n, str(s.target)) for n, s in specs if s.kind == OutputKind.BUFFER_MUTATION])
+        self._final_copies(
+            [(n, str(s.target)) for n, s in specs if s.kind == OutputKind.BUFFER_MUTATION]
+        )
 
     def _argument(self, placeholder: str) -> str:
-        return dict(zip(self.signature.user_inputs, self.captured.arguments, strict=True))[placeholder]
+        position = list(self.signature.user_inputs).index(placeholder)
+        return list(self.captured.arguments)[position]
 
     def _port_names(self, count: int) -> list[str]:
         spec = self.program.call_spec.out_spec
@@ -283,7 +290,9 @@ class _Emitter:
             value = self.build.add("full", (), (), "i32", {"value": value})
         ref = self.build.ref(value)
         if self.build.root(ref.name) not in self.build.computed:
-            ref = self.build.materialize(ref)  # a port never shows a buffer, an input or a constant itself
+            ref = self.build.materialize(
+                ref
+            )  # a port never shows a buffer, an input or a constant itself
         self.outputs.append(Port(name, ref.name))
 
     def _final_copies(self, mutations: list[tuple[fx.Node, str]]) -> None:
@@ -314,13 +323,3 @@ class _Emitter:
             outputs=tuple(self.outputs),
         )
         return prune(Emitted(graph, dict(build.constants)))
-
-
-def _leaves(item: Any) -> Any:
-    if isinstance(item, (list, tuple)):
-        for i in item:
-            yield from _leaves(i)
-    elif isinstance(item, dict):
-        yield from _leaves(list(item.values()))
-    else:
-        yield item

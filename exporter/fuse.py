@@ -1,11 +1,11 @@
 """Fuse: fewer, larger operators, with the same meaning.
 
-Input:  an `Emitted` graph, one node for about every torch operator. Output: an `Emitted` graph with what a kernel
-does in one go as one node: a Llama layer has 6.
+Input:  an `Emitted` graph, one node for about every torch operator. Output: an `Emitted` graph with
+what a kernel does in one go as one node: a Llama layer has 6.
 Way of the data: `emit` -> fuse -> `bundle`.
 
-Each pass is a function that finds one pattern, says it in its docstring, and returns whether it changed anything. A
-value that somebody else still reads is never fused away.
+Each pass is a function that finds one pattern, says it in its docstring, and returns whether it
+changed anything. A value that somebody else still reads is never fused away.
 
     fused = fuse(emitted)
     [node.op for node in fused.graph.nodes]
@@ -16,15 +16,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from exporter.fuse_attention import merge_qkv, use_cached_attention, write_caches_in_place
+from exporter.fuse_attention import use_cached_attention, write_caches_in_place
 from exporter.fuse_linear import add_residual, fold_norm, gate_up
+from exporter.fuse_qkv import merge_qkv
 from exporter.lowering.builder import equal_shapes
 from exporter.rewrite import VIEWS, Editor, Emitted
 from runtime_py.schema import Node
 
 Pass = Callable[[Editor], bool]
 BROADCASTING = frozenset(
-    "add sub mul div maximum minimum pow eq ne lt le gt ge where".split()
+    [
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "maximum",
+        "minimum",
+        "pow",
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "where",
+    ]
 )
 
 
@@ -56,7 +72,8 @@ def drop_expands(editor: Editor) -> bool:
             inputs = (*node.inputs[:index], made.inputs[0], *node.inputs[index + 1 :])
             shapes = [editor.values[x].shape for x in inputs if x is not None]
             covered = len(shapes) > 1 and all(
-                any(len(s) > d and s[-1 - d] == out[-1 - d] for s in shapes) for d in range(len(out))
+                any(len(s) > d and s[-1 - d] == out[-1 - d] for s in shapes)
+                for d in range(len(out))
             )
             if covered:
                 editor.replace([node], [replace(node, inputs=inputs)], node)

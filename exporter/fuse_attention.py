@@ -1,4 +1,4 @@
-"""Fusions around attention: cache writes in place, attention over a cache, one product for q, k and v.
+"""Fusions around attention: cache writes in place, attention over a cache.
 
 Input:  an `Editor`. Output: True if it changed something.
 Way of the data: passes of `fuse`. `masks` decides what a mask made of positions means.
@@ -6,9 +6,12 @@ Way of the data: passes of `fuse`. `masks` decides what a mask made of positions
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from exporter.fuse_linear import PRODUCTS, is_bare, merged_product, padded, same_weights_form, unique
+from exporter.fuse_linear import (
+    padded,
+    unique,
+)
 from exporter.masks import understand
 from exporter.rewrite import VIEWS, Editor
 from exporter.symbolic import same
@@ -19,9 +22,11 @@ SWAP = (0, 2, 1, 3)
 
 
 def write_caches_in_place(editor: Editor) -> bool:
-    """slice_scatter(buffer, rows, dim 1) then copy(.., buffer) -> update_cache(rows, buffer), without the two copies.
+    """slice_scatter(buffer, rows, dim 1) then copy(.., buffer) -> update_cache(rows, buffer),
+    without the two copies.
 
-    The buffer is [1, C, H, D]. Whoever reads its old content must do so before; readers of the new one read it.
+    The buffer is [1, C, H, D]. Whoever reads its old content must do so before; readers of the new
+    one read it.
     """
     for copy in editor.nodes:
         if copy.op != "copy":
@@ -32,13 +37,24 @@ def write_caches_in_place(editor: Editor) -> bool:
             continue
         out = scatter.outputs[0]
         at = editor.position[scatter.name]
-        late = [n for n in editor.users.get(buffer, []) if editor.position[n.name] > at and n.name != copy.name]
+        late = [
+            n
+            for n in editor.users.get(buffer, [])
+            if editor.position[n.name] > at and n.name != copy.name
+        ]
         writers = [n for n in editor.nodes if buffer in n.mutates]
-        if late or len(writers) > 1 or out in editor.exposed or _old_views_read_late(editor, buffer, at):
+        if (
+            late
+            or len(writers) > 1
+            or out in editor.exposed
+            or _old_views_read_late(editor, buffer, at)
+        ):
             continue
         attrs = {"input_pos": scatter.attrs["start"]}
         name = f"{scatter.name}.update_cache"
-        write = Node(name, "update_cache", (scatter.inputs[1], buffer), (), attrs, (buffer,), scatter.source)
+        write = Node(
+            name, "update_cache", (scatter.inputs[1], buffer), (), attrs, (buffer,), scatter.source
+        )
         editor.rename({out: buffer})
         editor.replace([scatter, copy], [write], editor.nodes[at])
         return True
@@ -70,8 +86,8 @@ def _old_views_read_late(editor: Editor, buffer: str, at: int) -> bool:
 
 @dataclass(frozen=True)
 class Keys:
-    """What attention's k (or v) turned out to be: a cache, its write, the entries read, heads repeated, and the
-    nodes in between.
+    """What attention's k (or v) turned out to be: a cache, its write, the entries read, heads
+    repeated, and the nodes in between.
     """
 
     cache: str
@@ -82,11 +98,13 @@ class Keys:
 
 
 def use_cached_attention(editor: Editor) -> bool:
-    """sdpa(q^T, cache_k^T, cache_v^T) after update_cache of both -> sdpa_with_kv_cache(q, k, v, caches).
+    """sdpa(q^T, cache_k^T, cache_v^T) after update_cache of both -> sdpa_with_kv_cache(q, k, v,
+    caches).
 
-    ^T swaps dims 1 and 2. Keys may be cut to input_pos + S and heads repeated by expand (`repeat_kv`). A mask that
-    is causal (with or without a window) becomes an attribute, as proved by `masks`; another one that hides every
-    entry not yet written stays an operand; otherwise nothing is fused.
+    ^T swaps dims 1 and 2. Keys may be cut to input_pos + S and heads repeated by expand
+    (`repeat_kv`). A mask that is causal (with or without a window) becomes an attribute, as proved
+    by `masks`; another one that hides every entry not yet written stays an operand; otherwise
+    nothing is fused.
     """
     for node in editor.nodes:
         if node.op != "sdpa" or node.attrs.get("causal"):
@@ -97,16 +115,22 @@ def use_cached_attention(editor: Editor) -> bool:
         position = expr_attr(keys.write, "input_pos")
         rows = editor.values[str(node.inputs[0])].shape[2]
         mask = padded(node, 4)[3]
-        meaning = understand(editor, mask, position, rows, keys.extent, editor.values[keys.cache].shape[1])
+        meaning = understand(
+            editor, mask, position, rows, keys.extent, editor.values[keys.cache].shape[1]
+        )
         if meaning is None:
             continue
-        _fuse_cached(editor, node, keys, values, dict(meaning.attrs), mask if meaning.keep_mask else None)
+        _fuse_cached(
+            editor, node, keys, values, dict(meaning.attrs), mask if meaning.keep_mask else None
+        )
         return True
     return False
 
 
 def _trace_cache(editor: Editor, name: str | None) -> Keys | None:
-    """Follow attention's k or v back to a cache, through repeated heads, the swap of dims and a cut."""
+    """Follow attention's k or v back to a cache, through repeated heads, the swap of dims and a
+    cut.
+    """
     repeats, extent, swapped = 1, None, False
     chain: list[str] = []
     while name is not None and name not in editor.graph.buffers:
@@ -178,7 +202,9 @@ def _agree(editor: Editor, node: Node, keys: Keys, values: Keys) -> bool:
 def _fuse_cached(
     editor: Editor, node: Node, keys: Keys, values: Keys, attrs: dict[str, object], mask: str | None
 ) -> None:
-    """Swap q in, attention, swap out; the writes go inside if nobody reads the caches between them and here."""
+    """Swap q in, attention, swap out; the writes go inside if nobody reads the caches between them
+    and here.
+    """
     q, out = str(node.inputs[0]), node.outputs[0]
     shape, dtype = editor.values[q].shape, editor.values[q].dtype
     turned = (shape[0], shape[2], shape[1], shape[3])
@@ -219,89 +245,3 @@ def _read_between(editor: Editor, node: Node, keys: Keys, values: Keys) -> bool:
             if out in editor.exposed or users - inside:
                 return True
     return False
-
-
-def merge_qkv(editor: Editor) -> bool:
-    """sdpa_with_kv_cache(rope(linear q), rope(linear k), linear v) of one x, with views between ->
-    linear(q|k|v rows), rope_qkv_update, sdpa_cached. For linear_q and linear alike.
-    """
-    for node in editor.nodes:
-        if node.op != "sdpa_with_kv_cache":
-            continue
-        q, k, v = (_heads_of(editor, str(node.inputs[i]), roped) for i, roped in ((0, True), (1, True), (2, False)))
-        if q is None or k is None or v is None or not _mergeable(editor, node, q, k, v):
-            continue
-        inputs = merged_product(editor, [q.product, k.product, v.product], "qkv")
-        if inputs is not None:
-            _fuse_qkv(editor, node, (q, k, v), inputs)
-            return True
-    return False
-
-
-@dataclass(frozen=True)
-class Heads:
-    """The way from x to q, k or v: a product, a view into heads, and (not for v) a rope; read by nobody else."""
-
-    product: Node
-    rope: Node | None
-    steps: tuple[Node, ...]
-
-
-def _heads_of(editor: Editor, name: str, roped: bool) -> Heads | None:
-    steps: list[Node] = []
-    rope: Node | None = None
-    while True:
-        node = editor.producer.get(name)
-        if node is None or editor.only_user(name) is None:
-            return None
-        steps.append(node)
-        if node.op in PRODUCTS:
-            complete = (rope is not None) == roped
-            return Heads(node, rope, tuple(steps)) if complete and is_bare(node, allow_bias=True) else None
-        if node.op == "rope" and roped and rope is None:
-            rope = node
-        elif node.op != "view":
-            return None
-        name = str(node.inputs[0])
-
-
-def _mergeable(editor: Editor, node: Node, q: Heads, k: Heads, v: Heads) -> bool:
-    if q.rope is None or k.rope is None or not same_weights_form([q.product, k.product, v.product]):
-        return False
-    turns = [(r.inputs[1], dict(r.attrs)) for r in (q.rope, k.rope)]
-    shapes = [editor.values[str(name)].shape for name in node.inputs[:3]]
-    rows = [editor.values[part.product.outputs[0]].shape for part in (q, k, v)]
-    plain = all(
-        len(r) == 3 and r[:2] == s[:2] and r[2] == combine("*", s[2], s[3])
-        for r, s in zip(rows, shapes, strict=True)
-    )
-    return (
-        plain
-        and turns[0] == turns[1]
-        and same(expr_attr(q.rope, "input_pos"), expr_attr(node, "input_pos"))
-        and shapes[1] == shapes[2]
-    )
-
-
-def _fuse_qkv(
-    editor: Editor, node: Node, parts: tuple[Heads, Heads, Heads], inputs: tuple[str | None, ...]
-) -> None:
-    q, k, _ = parts
-    shape, dtype = editor.values[str(node.inputs[0])].shape, editor.values[str(node.inputs[0])].dtype
-    heads, width = int(str(shape[2])), int(str(shape[3]))
-    kv_heads = int(str(editor.values[str(node.inputs[1])].shape[2]))
-    rows, turned = unique(editor, f"{node.outputs[0]}.qkv"), unique(editor, f"{node.outputs[0]}.q")
-    editor.values[rows] = Value(rows, dtype, (*shape[:2], (heads + 2 * kv_heads) * width))
-    editor.values[turned] = Value(turned, dtype, shape)
-    rope = q.rope or k.rope
-    if rope is None:
-        return
-    attrs = {**rope.attrs, "heads": heads, "kv_heads": kv_heads, "head_dim": width}
-    caches = (str(node.inputs[3]), str(node.inputs[4]))
-    new = [
-        replace(q.product, name=rows, inputs=inputs, outputs=(rows,)),
-        Node(turned, "rope_qkv_update", (rows, rope.inputs[1], *caches), (turned,), attrs, caches, rope.source),
-        replace(node, op="sdpa_cached", inputs=(turned, *caches, *padded(node, 6)[5:6]), mutates=()),
-    ]
-    gone = [step for part in parts for step in part.steps]
-    editor.replace([*gone, node], new, node)

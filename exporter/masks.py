@@ -1,12 +1,14 @@
-"""What an attention mask means: causal, causal with a window, "all that is written", or something of its own.
+"""What an attention mask means: causal, causal with a window, "all that is written", or something
+of its own.
 
 Input:  an editor and the name of a mask that is computed from positions alone.
 Output: attributes for `sdpa_cached`, or None if attention over the cache would mean something else.
 Way of the data: used by `fuse_attention`.
 
-A mask that reads no input and no buffer is a function of the symbols alone, however its author wrote it (arange and
-compare, triu, a stored triangle that is sliced). So it is not matched as text: it is evaluated, over every value of
-the symbols if they are few, else at all corners and many points in between, and compared entry by entry.
+A mask that reads no input and no buffer is a function of the symbols alone, however its author
+wrote it (arange and compare, triu, a stored triangle that is sliced). So it is not matched as text:
+it is evaluated, over every value of the symbols if they are few, else at all corners and many
+points in between, and compared entry by entry.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ class Meaning:
 def understand(
     editor: Editor, mask: str | None, position: Expr, rows: Expr, extent: Expr, capacity: Expr
 ) -> Meaning | None:
-    """Return what attention by `rows` queries from `position` on over `extent` cached keys sees, or None."""
+    """Return what attention by `rows` queries from `position` on over `extent` cached keys sees, or
+    None.
+    """
     written = combine("+", position, rows)
     if mask is None:
         return Meaning({"causal": False, "window": 0}) if same(extent, written) else None
@@ -59,7 +63,9 @@ def understand(
 
 
 def _closed(editor: Editor, name: str) -> list[Node] | None:
-    """Return the nodes that compute `name`, in order; None if they read an input or a buffer of the graph."""
+    """Return the nodes that compute `name`, in order; None if they read an input or a buffer of the
+    graph.
+    """
     inputs = {port.value for port in editor.graph.inputs} | set(editor.graph.buffers)
     needed, result = {name}, []
     for node in reversed(editor.nodes):
@@ -84,7 +90,9 @@ def _points(editor: Editor) -> list[dict[str, int]]:
         grid = list(itertools.product(*near))[:200]
         grid += [tuple(chance.choice(s) for s in spans) for _ in range(20 * SAMPLED)]
     named = (dict(zip(ranges, point, strict=True)) for point in grid)
-    inside = [p for p in named if all(evaluate(c.expr, p) <= c.max for c in editor.graph.constraints)]
+    inside = [
+        p for p in named if all(evaluate(c.expr, p) <= c.max for c in editor.graph.constraints)
+    ]
     return inside if count <= EXHAUSTIVE else inside[: 2 * SAMPLED]
 
 
@@ -97,7 +105,9 @@ def _visible(editor: Editor, nodes: list[Node], mask: str, point: dict[str, int]
         for name in node.inputs:
             if name in editor.constants:
                 array = editor.constants[name].numpy()
-                values[name] = array.astype("float32") if array.dtype.kind == "f" else array.astype("int64")
+                values[name] = (
+                    array.astype("float32") if array.dtype.kind == "f" else array.astype("int64")
+                )
                 if editor.values[name].dtype == "u32":
                     values[name] = array.astype("uint32")
     if mask in editor.constants:
@@ -114,12 +124,16 @@ def _with_values(editor: Editor) -> Any:
 
 
 def _classify(mask: Any, start: int, count: int, extent: int) -> Any:
-    """Return ("causal", window or None), "written", "own", or None if it shows entries that were never written."""
+    """Return ("causal", window or None), "written", "own", or None if it shows entries that were
+    never written.
+    """
     import numpy as np
 
     if mask.shape[-1] not in (1, extent) or mask.shape[-2] not in (1, count):
         return None
-    seen = np.broadcast_to(mask > HIDDEN, (*mask.shape[:-2], count, extent)).reshape(-1, count, extent)
+    seen = np.broadcast_to(mask > HIDDEN, (*mask.shape[:-2], count, extent)).reshape(
+        -1, count, extent
+    )
     if seen[:, :, start + count :].any():
         return None
     if (mask[mask > HIDDEN] != 0).any() or (seen != seen[:1]).any():
@@ -136,7 +150,7 @@ def _classify(mask: Any, start: int, count: int, extent: int) -> Any:
 
 
 def _summary(found: set[Any]) -> Meaning | None:
-    """Return one meaning for all points: a window shows only where the context is longer than it."""
+    """Return one meaning for all points; a window shows only where the context is longer."""
     if not found or None in found:
         return None
     causal = [f for f in found if isinstance(f, tuple)]

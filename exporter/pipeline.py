@@ -60,7 +60,9 @@ def export(
     """
     unknown = sorted(set(options) - set(DESCRIPTIONS))
     if unknown:
-        raise OptionError(f"unknown options {unknown}", hint=f"export takes {', '.join(DESCRIPTIONS)}, ...")
+        raise OptionError(
+            f"unknown options {unknown}", hint=f"export takes {', '.join(DESCRIPTIONS)}, ..."
+        )
     was_training = module.training
     module.eval()
     try:
@@ -87,7 +89,9 @@ def _specializations(
         for special in given:
             for name, (low, high) in special.items():
                 if name not in ranges or not ranges[name][0] <= low <= high <= ranges[name][1]:
-                    raise OptionError(f"specialization {name} = {low}..{high} is no part of {ranges}")
+                    raise OptionError(
+                        f"specialization {name} = {low}..{high} is no part of {ranges}"
+                    )
         return tuple(dict(special) for special in given)
     split = [
         name

@@ -1,12 +1,14 @@
 """Probe: check a captured graph where torch.export takes its word for it.
 
 Input:  a `Captured` and the module it came from.
-Output: nothing (its domain may gain constraints), or an `ExportError` that names the symbol and the model's line.
+Output: nothing (its domain may gain constraints), or an `ExportError` that names the symbol and the
+model's line.
 Way of the data: beside `capture` -> `emit`.
 
-torch.export assumes that every symbolic size is at least 2, and records as guards what else it assumed. A guard that
-holds everywhere is fine; one between two symbols (`pos + S <= 2048`) becomes a constraint of the bundle; one that
-fails somewhere in the declared range is settled by running the module and the graph there and comparing.
+torch.export assumes that every symbolic size is at least 2, and records as guards what else it
+assumed. A guard that holds everywhere is fine; one between two symbols (`pos + S <= 2048`) becomes
+a constraint of the bundle; one that fails somewhere in the declared range is settled by running the
+module and the graph there and comparing.
 
     settle(captured, model)
 """
@@ -23,8 +25,9 @@ from typing import Any, TypeAlias
 import torch
 from torch import nn
 
-from exporter.capture import Captured, as_traced, set_symbols
+from exporter.capture import Captured, as_traced
 from exporter.eager import mutated_buffers, run_module
+from exporter.examples import set_symbols
 from exporter.ops import cached_weights
 from exporter.symbolic import linear, to_expr
 from runtime_py.errors import ExportError
@@ -33,12 +36,17 @@ from runtime_py.symbols import Expr, bounds, combine, show
 Point: TypeAlias = "dict[str, int]"
 MAX_POINTS = 4096
 TORCH = str(Path(torch.__file__).parent)
-RTOL, ATOL = 1e-3, 1e-4  # another size may take another kernel; a wrong path differs in the first digits
+RTOL, ATOL = (
+    1e-3,
+    1e-4,
+)  # another size may take another kernel; a wrong path differs in the first digits
 
 
 @dataclass(frozen=True)
 class Assumption:
-    """A guard of torch: its sympy form, where it arose, and whether a line of the model asked for it."""
+    """A guard of torch: its sympy form, where it arose, and whether a line of the model asked for
+    it.
+    """
 
     expr: Any
     where: str
@@ -46,7 +54,9 @@ class Assumption:
 
 
 def settle(captured: Captured, module: nn.Module, *, run: bool = True) -> None:
-    """Turn guards into constraints and (if `run`) execute the doubtful points; raises `ExportError`."""
+    """Turn guards into constraints and (if `run`) execute the doubtful points; raises
+    `ExportError`.
+    """
     doubts: dict[tuple[int, ...], tuple[Point, str]] = {}
     for assumption in assumptions(captured):
         for point in _doubtful(captured, assumption):
@@ -83,17 +93,23 @@ def _guards(captured: Captured) -> list[Any]:
 
 
 def _origin(guard: Any) -> tuple[str, bool]:
-    """Return the model's line of a guard ("" if torch has none), and True if that line itself branched."""
+    """Return the model's line of a guard ("" if torch has none), and True if that line itself
+    branched.
+    """
     place = getattr(guard.sloc, "framework_loc", None)
     if isinstance(place, FrameSummary):
         by_user = not place.filename.startswith(TORCH)
-        return (f"{Path(place.filename).name}:{place.lineno}  {place.line}" if by_user else ""), by_user
+        return (
+            f"{Path(place.filename).name}:{place.lineno}  {place.line}" if by_user else ""
+        ), by_user
     user = getattr(guard.sloc, "maybe_user_loc", None)
     return str(user or ""), False
 
 
 def _doubtful(captured: Captured, assumption: Assumption) -> list[Point]:
-    """Return points of the domain where `assumption` fails and running must decide; may add a constraint."""
+    """Return points of the domain where `assumption` fails and running must decide; may add a
+    constraint.
+    """
     limit = _as_limit(captured, assumption.expr)
     if limit is not None and not assumption.by_user:
         expr, most = limit
@@ -103,7 +119,8 @@ def _doubtful(captured: Captured, assumption: Assumption) -> list[Point]:
             return []
         if len(symbols) == 1 and _narrows(captured, symbols[0], assumption):
             raise ExportError(
-                f"symbol {symbols[0]!r} is declared {_span(captured, symbols[0])}, but the model only works "
+                f"symbol {symbols[0]!r} is declared {_span(captured, symbols[0])}, but the model "
+                "only works "
                 f"where {_named(captured, assumption.expr)}  {assumption.where}",
                 hint="narrow the range to what the model's tensors can hold",
             )
@@ -112,9 +129,11 @@ def _doubtful(captured: Captured, assumption: Assumption) -> list[Point]:
 
 
 def _telling(captured: Captured, expr: Any, failing: list[Point]) -> list[Point]:
-    """Return the cheapest failing point, and the cheapest at the other end of what the guard is about.
+    """Return the cheapest failing point, and the cheapest at the other end of what the guard is
+    about.
 
-    Values of 0 and 1 are no news: torch excludes them everywhere, and one run at the least sizes tells.
+    Values of 0 and 1 are no news: torch excludes them everywhere, and one run at the least sizes
+    tells.
     """
     about = [captured.names[str(symbol)] for symbol in expr.free_symbols]
     by_cost = sorted(failing, key=lambda point: sum(point.values()))
@@ -137,7 +156,9 @@ def _as_limit(captured: Captured, expr: Any) -> tuple[Expr, int] | None:
 
 
 def _narrows(captured: Captured, symbol: str, assumption: Assumption) -> bool:
-    """True if a one-symbol guard fails at a value of 2 or more (below that, torch's own 0/1 habits speak)."""
+    """True if a one-symbol guard fails at a value of 2 or more (below that, torch's own 0/1 habits
+    speak).
+    """
     low, high = captured.domain.ranges[symbol]
     others = dict.fromkeys(captured.domain.ranges, 2)
     return any(
@@ -153,7 +174,9 @@ def _holds_at(captured: Captured, expr: Any, point: Mapping[str, int]) -> bool:
 
 
 def _points(captured: Captured) -> list[Point]:
-    """Return allowed points: small values, the ends, the middle, and numbers that the guards mention."""
+    """Return allowed points: small values, the ends, the middle, and numbers that the guards
+    mention.
+    """
     mentioned = {
         int(n) + d
         for a in assumptions(captured)
@@ -178,7 +201,9 @@ def _corners(captured: Captured) -> Iterator[Point]:
 
 
 def compare_at(captured: Captured, module: nn.Module, point: Point, where: str) -> None:
-    """Run module and graph at `point`; raises `ExportError` if the module fails there or the two differ."""
+    """Run module and graph at `point`; raises `ExportError` if the module fails there or the two
+    differ.
+    """
     arguments = _stirred(set_symbols(captured.arguments, captured.symbols, point))
     mutated = mutated_buffers(captured)
     at = ", ".join(f"{name}={value}" for name, value in point.items())
@@ -196,13 +221,17 @@ def compare_at(captured: Captured, module: nn.Module, point: Point, where: str) 
     for name, tensor in want.items():
         if not _close(got.get(name), tensor):
             raise ExportError(
-                f"at {at} the model computes something else than at the traced sizes (output {name!r})  {where}",
-                hint="a Python `if` or `int()` on a symbolic size freezes one path; use torch.where, or narrow the range",
+                f"at {at} the model computes something else than at the traced sizes (output "
+                f"{name!r})  {where}",
+                hint="a Python `if` or `int()` on a symbolic size freezes one path; use "
+                "torch.where, or narrow the range",
             )
 
 
 def _stirred(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Add fixed random numbers of 0..1 to float inputs: on zeros or ones two paths may agree by chance."""
+    """Add fixed random numbers of 0..1 to float inputs: on zeros or ones two paths may agree by
+    chance.
+    """
     chance = torch.Generator().manual_seed(0)
     return {
         name: value + torch.rand(value.shape, generator=chance, dtype=value.dtype)
@@ -213,7 +242,9 @@ def _stirred(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _graph_module(captured: Captured) -> nn.Module:
-    """Return the captured graph as a module that takes any size: its own checks know only what torch assumed."""
+    """Return the captured graph as a module that takes any size: its own checks know only what
+    torch assumed.
+    """
     module = captured.program.module(check_guards=False)
     module._forward_pre_hooks.clear()
     return module

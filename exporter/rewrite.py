@@ -47,7 +47,9 @@ class Editor:
         self.position = {node.name: i for i, node in enumerate(self.nodes)}
 
     def only_user(self, name: str) -> Node | None:
-        """Return the one node that reads `name`, None if there are more, or if it is an output of the graph."""
+        """Return the one node that reads `name`, None if there are more, or if it is an output of
+        the graph.
+        """
         users = self.users.get(name, [])
         return users[0] if len(users) == 1 and name not in self.exposed else None
 
@@ -85,7 +87,9 @@ class Editor:
 
 
 def prune(emitted: Emitted) -> Emitted:
-    """Drop nodes, values and constants that no output and no buffer depends on; mutations always stay."""
+    """Drop nodes, values and constants that no output and no buffer depends on; mutations always
+    stay.
+    """
     graph = emitted.graph
     needed = {port.value for port in graph.outputs}
     kept: list[Node] = []
@@ -111,4 +115,3 @@ def prune(emitted: Emitted) -> Emitted:
         ),
         constants,
     )
-

@@ -1,4 +1,5 @@
-"""Where a node of the captured graph comes from: the last frame of its stack that is the model's own code.
+"""Where a node of the captured graph comes from: the last frame of its stack that is the model's
+own code.
 
 Input:  an fx node. Output: a `schema.Source` (file name, line, code, module path).
 Way of the data: used by `emit`; the line ends up in graph.json and in error messages.
@@ -18,7 +19,12 @@ from runtime_py.schema import Source
 FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in [^\n]*\n\s*(?P<code>[^\n]*)')
 HERE = Path(__file__).parent
 # Layers of torch and of ours are not what a model's author looks for.
-FOREIGN = (str(Path(torch.__file__).parent), str(HERE / "ops.py"), str(HERE / "quantize.py"), "torch/")
+FOREIGN = (
+    str(Path(torch.__file__).parent),
+    str(HERE / "ops.py"),
+    str(HERE / "quantize.py"),
+    "torch/",
+)
 
 
 def source_of(node: fx.Node) -> Source:

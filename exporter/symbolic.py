@@ -1,7 +1,9 @@
-"""Symbolic integers on the exporter's side: what the user declares, and what torch.export's expressions become.
+"""Symbolic integers on the exporter's side: what the user declares, and what torch.export's
+expressions become.
 
 Input:  `Sym(min, max, at=...)` declarations; sympy expressions found in the captured graph.
-Output: `runtime_py.symbols` expressions over the declared names, and the constraints that hold between them.
+Output: `runtime_py.symbols` expressions over the declared names, and the constraints that hold
+between them.
 Way of the data: used by `capture` (declaration, examples) and `emit` (translation).
 
     symbols = {"S": Sym(1, 512, at=[("q", 1), ("k", 1)]), "input_pos": Sym(0, 2047, at="input_pos")}
@@ -26,9 +28,11 @@ Linear: TypeAlias = "dict[str, int]"  # coefficient per symbol; the constant und
 
 @dataclass(frozen=True)
 class Sym:
-    """A runtime integer in min..max. `at` says what it binds: an int argument, or (tensor argument, dim) pairs.
+    """A runtime integer in min..max. `at` says what it binds: an int argument, or (tensor argument,
+    dim) pairs.
 
-    An integer tensor of one element may be bound by name too, where the model reads it with `.item()`.
+    An integer tensor of one element may be bound by name too, where the model reads it with
+    `.item()`.
     """
 
     min: int
@@ -51,9 +55,11 @@ class Sym:
 
 
 def to_expr(expr: Any, names: Mapping[str, str]) -> Expr:
-    """Return the sympy expression `expr` over the declared names; raises `ExportError` on what we cannot say.
+    """Return the sympy expression `expr` over the declared names; raises `ExportError` on what we
+    cannot say.
 
-    Floor division stays one node (`FloorDiv`), and `a % b` becomes `a - b * (a // b)`, which floors as Python does.
+    Floor division stays one node (`FloorDiv`), and `a % b` becomes `a - b * (a // b)`, which floors
+    as Python does.
     """
     if isinstance(expr, int):
         return expr
@@ -71,7 +77,9 @@ def to_expr(expr: Any, names: Mapping[str, str]) -> Expr:
     if kind == "Add":
         return _sum(args)
     if kind == "Mul":
-        return reduce(lambda a, b: combine("*", a, b), sorted(args, key=lambda a: isinstance(a, int)))
+        return reduce(
+            lambda a, b: combine("*", a, b), sorted(args, key=lambda a: isinstance(a, int))
+        )
     if kind in ("FloorDiv", "CleanDiv"):
         return combine("//", args[0], args[1])
     if kind in ("Mod", "PythonMod"):
@@ -85,7 +93,9 @@ def to_expr(expr: Any, names: Mapping[str, str]) -> Expr:
 
 
 def _sum(args: list[Expr]) -> Expr:
-    """Return the sum in one canonical order (symbols, products, then the constant); negative terms subtract."""
+    """Return the sum in one canonical order (symbols, products, then the constant); negative terms
+    subtract.
+    """
     positive = sorted((a for a in args if _sign(a) > 0), key=_order)
     negative = sorted((_negated(a) for a in args if _sign(a) < 0), key=_order)
     start: Expr = positive.pop(0) if positive else 0
@@ -145,19 +155,27 @@ def same(a: Expr, b: Expr) -> bool:
 
 
 class Domain:
-    """The box of the symbols and the constraints on them; knows what follows and records what must be asked for."""
+    """The box of the symbols and the constraints on them; knows what follows and records what must
+    be asked for.
+    """
 
-    def __init__(self, ranges: Mapping[str, Interval], constraints: Sequence[Constraint] = ()) -> None:
+    def __init__(
+        self, ranges: Mapping[str, Interval], constraints: Sequence[Constraint] = ()
+    ) -> None:
         self.ranges = dict(ranges)
         self.constraints = list(constraints)
 
     def require(self, expr: Expr, limit: int) -> None:
-        """Demand `expr <= limit`: nothing if it follows from what is known, a new constraint otherwise."""
+        """Demand `expr <= limit`: nothing if it follows from what is known, a new constraint
+        otherwise.
+        """
         terms = linear(expr)
         if terms is not None:
             divisor = gcd(*(factor for name, factor in terms.items() if name)) or 1
             limit = (limit - terms.get("", 0)) // divisor
-            expr, _ = from_linear({name: factor // divisor for name, factor in terms.items() if name})
+            expr, _ = from_linear(
+                {name: factor // divisor for name, factor in terms.items() if name}
+            )
         if bounds(expr, self.ranges)[1] <= limit or any(
             c.max <= limit and same(c.expr, expr) for c in self.constraints
         ):

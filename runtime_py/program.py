@@ -133,7 +133,7 @@ class Program:
         self._spec["staging"] = self._staging = device.buffer("staging", staging_bytes, STAGING)
         self.js = device.program(self._spec)
         self._js_words, self._js_result = self.js.bytes, self.js.result
-        self.result = bytearray(self._js_result.byteLength)
+        self.result = bytearray()
         self.fixed_outputs = self._outputs_are_fixed()
 
     @property
@@ -158,9 +158,6 @@ class Program:
         else:
             await device.guard(self.js.run())
             device.calls += 3  # assign, run, the promise's then
-        if self.fixed_outputs:
-            self._js_result.assign_to(self.result)
-            device.calls += 1
 
     async def profile(self, values: Mapping[str, int]) -> list[float]:
         """Run one step with timestamps and return the nanoseconds of every dispatch."""
@@ -168,8 +165,15 @@ class Program:
         self._js_words.assign(self._words.data)
         return list(await self.device.profile(self.js))
 
+    def fetch(self) -> None:
+        """Copy the outputs of the last step into the Python heap, if their sizes are fixed."""
+        if self.fixed_outputs:
+            self.result = self.result or bytearray(self._js_result.byteLength)
+            self._js_result.assign_to(self.result)
+            self.device.calls += 1
+
     def output_bytes(self, index: int, size_bytes: int) -> memoryview:
-        """Return the bytes of output `index` of the last step, copied out of the program."""
+        """Return the bytes of output `index`; after `fetch` where sizes are fixed."""
         if self.fixed_outputs:
             at = self._spec["outputs"][index]["at"]
             return memoryview(bytes(self.result[at : at + size_bytes]))

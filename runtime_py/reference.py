@@ -1,11 +1,13 @@
-"""A numpy interpreter of the graph: slow, plain, one method an operator. The oracle for debugging and for tests.
+"""A numpy interpreter of the graph: slow, plain, one method an operator. The oracle for debugging
+and for tests.
 
 Input:  a graph, constants and buffers as numpy arrays, inputs, symbol values.
 Output: the graph's outputs; buffers are changed in place, as a session's are.
-Way of the data: beside `plan` and `program`; needs numpy, which is imported only when something runs.
+Way of the data: beside `plan` and `program`; needs numpy, which is imported only when something
+runs.
 
-Numbers are computed in `dtype` (float64 tells rounding from wrong). f16 and f32 values both become `dtype`; i32 is
-int64, u32 is uint32 (truth values 0 and 1, or packed words).
+Numbers are computed in `dtype` (float64 tells rounding from wrong). f16 and f32 values both become
+`dtype`; i32 is int64, u32 is uint32 (truth values 0 and 1, or packed words).
 
     outputs = run(graph, constants, buffers, {"tokens": ids}, {"S": 3, "input_pos": 0, "L": 1})
 """
@@ -35,15 +37,20 @@ def run(
     dtype: str = "float64",
     observe: Observer | None = None,
 ) -> dict[str, Any]:
-    """Return output port -> array. `observe(node, values)` is called after every node, for step-by-step checks.
+    """Return output port -> array. `observe(node, values)` is called after every node, for
+    step-by-step checks.
 
-    `buffers` holds every mutable buffer (see `initial_buffers`) and is updated. Raises `InputError` on missing or
-    misshapen inputs, `UnsupportedOpError` on an operator that has no method here.
+    `buffers` holds every mutable buffer (see `initial_buffers`) and is updated. Raises `InputError`
+    on missing or misshapen inputs, `UnsupportedOpError` on an operator that has no method here.
     """
-    values: dict[str, Any] = {name: _load(graph, name, array, dtype) for name, array in constants.items()}
+    values: dict[str, Any] = {
+        name: _load(graph, name, array, dtype) for name, array in constants.items()
+    }
     for port in graph.inputs:
         if port.name not in inputs:
-            raise InputError(f"input {port.name!r} is missing", hint=f"expected {[p.name for p in graph.inputs]}")
+            raise InputError(
+                f"input {port.name!r} is missing", hint=f"expected {[p.name for p in graph.inputs]}"
+            )
         values[port.value] = _load(graph, port.value, inputs[port.name], dtype)
         _check_shape(graph, port.value, values[port.value], symbol_values)
     for name in graph.buffers:
@@ -59,12 +66,17 @@ def run(
 
 
 def run_node(context: Context, node: Node) -> None:
-    """Run one node: read its inputs from `context.values`, write its outputs there, mutate its buffers."""
+    """Run one node: read its inputs from `context.values`, write its outputs there, mutate its
+    buffers.
+    """
     method = REFERENCE.get(node.op)
     if method is None:
         raise UnsupportedOpError(f"the numpy reference has no {node.op!r} (node {node.name})")
     args = [None if name is None else context.values[name] for name in node.inputs]
-    result = method(context, node, *args)
+    import numpy as np
+
+    with np.errstate(all="ignore"):  # infinities and NaN are results here, not accidents
+        result = method(context, node, *args)
     results = result if isinstance(result, tuple) else (result,)
     for name, array in zip(node.outputs, results, strict=False):
         _check_shape(context.graph, name, array, context.symbols)
@@ -81,8 +93,12 @@ def initial_buffers(graph: Graph, constants: Mapping[str, Any]) -> dict[str, Any
         if buffer.init is not None:
             result[name] = np.array(constants[buffer.init])
         else:
-            shape = [symbols.evaluate(d, {s.name: s.max for s in graph.symbols}) for d in value.shape]
-            kind = {"f32": "float32", "f16": "float16", "i32": "int32", "u32": "uint32"}[value.dtype]
+            shape = [
+                symbols.evaluate(d, {s.name: s.max for s in graph.symbols}) for d in value.shape
+            ]
+            kind = {"f32": "float32", "f16": "float16", "i32": "int32", "u32": "uint32"}[
+                value.dtype
+            ]
             result[name] = np.zeros(shape, kind)
     return result
 

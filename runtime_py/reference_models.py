@@ -1,7 +1,9 @@
-"""The numpy meaning of the operators that only language models use: quantised weights, RoPE, attention with a cache.
+"""The numpy meaning of the operators that only language models use: quantised weights, RoPE,
+attention with a cache.
 
 Input:  as `reference_ops`. Output: the same.
-Way of the data: part of the table behind `reference`. docs/FORMAT.md gives the packing of quantised weights.
+Way of the data: part of the table behind `reference`. docs/FORMAT.md gives the packing of quantised
+weights.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ def _numpy() -> Any:
 
 
 def unpack(words: Any, bits: int) -> Any:
-    """Return the codes of packed rows: nibbles 0..15 (low halves of a word's bytes first), or signed bytes."""
+    """Return the codes of packed rows: nibbles 0..15 (low halves of a word's bytes first), or
+    signed bytes.
+    """
     np = _numpy()
     as_bytes = np.ascontiguousarray(words).view(np.uint8).reshape(len(words), -1, 4)
     if bits == 8:
@@ -45,8 +49,16 @@ def _normed(node: Node, x: Any, weight: Any) -> Any:
 
 
 @op("linear_q")
-def _linear_q(ctx: Context, node: Node, x: Any, codes: Any, scales: Any, bias: Any = None, residual: Any = None,
-              norm_weight: Any = None) -> Any:  # fmt: skip
+def _linear_q(
+    ctx: Context,
+    node: Node,
+    x: Any,
+    codes: Any,
+    scales: Any,
+    bias: Any = None,
+    residual: Any = None,
+    norm_weight: Any = None,
+) -> Any:
     weight = dequantize(ctx, node, codes, scales, int(str(node.attrs["in_features"])))
     result = _normed(node, x, norm_weight) @ weight.T
     result = result if bias is None else result + bias
@@ -54,7 +66,9 @@ def _linear_q(ctx: Context, node: Node, x: Any, codes: Any, scales: Any, bias: A
 
 
 @op("gate_up_q")
-def _gate_up_q(ctx: Context, node: Node, x: Any, codes: Any, scales: Any, norm_weight: Any = None) -> Any:
+def _gate_up_q(
+    ctx: Context, node: Node, x: Any, codes: Any, scales: Any, norm_weight: Any = None
+) -> Any:
     np = _numpy()
     weight = dequantize(ctx, node, codes, scales, int(str(node.attrs["in_features"])))
     gate, up = np.split(_normed(node, x, norm_weight) @ weight.T, 2, axis=-1)
@@ -69,7 +83,9 @@ def _embedding_q(ctx: Context, node: Node, ids: Any, codes: Any, scales: Any) ->
 
 
 def rotate(ctx: Context, node: Node, x: Any, inv_freq: Any) -> Any:
-    """Return x `[B, S, H, D]` turned by (input_pos + s) * inv_freq; pairs (i, i + R/2) or (2i, 2i + 1)."""
+    """Return x `[B, S, H, D]` turned by (input_pos + s) * inv_freq; pairs (i, i + R/2) or (2i, 2i +
+    1).
+    """
     np = _numpy()
     half = len(inv_freq)
     position = ctx.expr(node, "input_pos") + np.arange(x.shape[1])
@@ -105,9 +121,13 @@ def _update_cache(ctx: Context, node: Node, value: Any, cache: Any) -> None:
 
 
 @op("rope_qkv_update")
-def _rope_qkv_update(ctx: Context, node: Node, qkv: Any, inv_freq: Any, k_cache: Any, v_cache: Any) -> Any:
+def _rope_qkv_update(
+    ctx: Context, node: Node, qkv: Any, inv_freq: Any, k_cache: Any, v_cache: Any
+) -> Any:
     np = _numpy()
-    heads, kv_heads, width = (int(str(node.attrs[name])) for name in ("heads", "kv_heads", "head_dim"))
+    heads, kv_heads, width = (
+        int(str(node.attrs[name])) for name in ("heads", "kv_heads", "head_dim")
+    )
     split = qkv.reshape(*qkv.shape[:2], heads + 2 * kv_heads, width)
     q, k, v = np.split(split, [heads, heads + kv_heads], axis=2)
     _write(ctx, node, node.mutates[0], rotate(ctx, node, k, inv_freq))
@@ -116,14 +136,17 @@ def _rope_qkv_update(ctx: Context, node: Node, qkv: Any, inv_freq: Any, k_cache:
 
 
 @op("sdpa_with_kv_cache")
-def _sdpa_with_kv_cache(ctx: Context, node: Node, q: Any, k: Any, v: Any, k_cache: Any, v_cache: Any,
-                        mask: Any = None) -> Any:  # fmt: skip
+def _sdpa_with_kv_cache(
+    ctx: Context, node: Node, q: Any, k: Any, v: Any, k_cache: Any, v_cache: Any, mask: Any = None
+) -> Any:
     keys, values = _write(ctx, node, node.mutates[0], k), _write(ctx, node, node.mutates[1], v)
     return _sdpa_cached(ctx, node, q, keys, values, mask)
 
 
 @op("sdpa_cached")
-def _sdpa_cached(ctx: Context, node: Node, q: Any, k_cache: Any, v_cache: Any, mask: Any = None) -> Any:
+def _sdpa_cached(
+    ctx: Context, node: Node, q: Any, k_cache: Any, v_cache: Any, mask: Any = None
+) -> Any:
     start = ctx.expr(node, "input_pos")
     valid = start + q.shape[1]
     k, v = k_cache[:, :valid], v_cache[:, :valid]
@@ -139,12 +162,17 @@ def _sdpa(ctx: Context, node: Node, q: Any, k: Any, v: Any, mask: Any = None) ->
 
 
 def attend(node: Node, q: Any, k: Any, v: Any, mask: Any, start: int) -> Any:
-    """Return softmax(q k^T scale + mask) v; q `[B, Hq, S, D]`, k and v `[B, Hkv, C, D]`; query s is at start + s."""
+    """Return softmax(q k^T scale + mask) v; q `[B, Hq, S, D]`, k and v `[B, Hkv, C, D]`; query s is
+    at start + s.
+    """
     np = _numpy()
     repeat = q.shape[1] // k.shape[1]
     k, v = np.repeat(k, repeat, axis=1), np.repeat(v, repeat, axis=1)
     scores = q @ k.transpose(0, 1, 3, 2) * float(str(node.attrs["scale"]))
-    softcap, window = float(str(node.attrs.get("softcap", 0))), int(str(node.attrs.get("window", 0)))
+    softcap, window = (
+        float(str(node.attrs.get("softcap", 0))),
+        int(str(node.attrs.get("window", 0))),
+    )
     if softcap > 0:
         scores = softcap * np.tanh(scores / softcap)
     if mask is not None:

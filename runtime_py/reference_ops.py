@@ -1,7 +1,9 @@
 """The numpy meaning of every operator, one function each.
 
-Input:  a node, its inputs as arrays, the values of the symbols. Output: the node's result; buffers change in place.
-Way of the data: the table behind `reference`. Attention and quantised weights are in `reference_models`.
+Input:  a node, its inputs as arrays, the values of the symbols. Output: the node's result; buffers
+change in place.
+Way of the data: the table behind `reference`. Attention and quantised weights are in
+`reference_models`.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import Any
 
 from runtime_py import symbols
 from runtime_py.schema import Graph, Node, SymbolAttr, expr_attr
+from runtime_py.symbols import Expr
 
 
 @dataclass
@@ -24,7 +27,7 @@ class Context:
     values: dict[str, Any]
     dtype: str
 
-    def expr(self, node: Node, name: str, default: symbols.Expr | None = None) -> int:
+    def expr(self, node: Node, name: str, default: Expr | None = None) -> int:
         """Return the value of an attribute that is an expression."""
         return symbols.evaluate(expr_attr(node, name, default), self.symbols)
 
@@ -71,20 +74,27 @@ def _numpy() -> Any:
 @op("add", "sub", "mul", "div", "maximum", "minimum", "pow")
 def _arithmetic(ctx: Context, node: Node, a: Any, b: Any = None) -> Any:
     np = _numpy()
-    name = {"sub": "subtract", "mul": "multiply", "div": "divide", "pow": "power"}.get(node.op, node.op)
+    name = {"sub": "subtract", "mul": "multiply", "div": "divide", "pow": "power"}.get(
+        node.op, node.op
+    )
     if b is None:
         b = np.asarray(ctx.number(node, "scalar"), dtype=a.dtype)
         if node.attrs.get("reverse"):
             a, b = b, a
-    with np.errstate(all="ignore"):
-        return np.asarray(getattr(np, name)(a, b)).astype(ctx.kind(node))
+    return np.asarray(getattr(np, name)(a, b)).astype(ctx.kind(node))
 
 
 @op("eq", "ne", "lt", "le", "gt", "ge")
 def _compare(ctx: Context, node: Node, a: Any, b: Any = None) -> Any:
     np = _numpy()
-    name = {"eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater",
-            "ge": "greater_equal"}[node.op]  # fmt: skip
+    name = {
+        "eq": "equal",
+        "ne": "not_equal",
+        "lt": "less",
+        "le": "less_equal",
+        "gt": "greater",
+        "ge": "greater_equal",
+    }[node.op]
     other = ctx.number(node, "scalar") if b is None else b
     return getattr(np, name)(a, other).astype("uint32")
 
@@ -93,8 +103,7 @@ def _unary(name: str, function: Callable[[Any, Any], Any]) -> None:
     @op(name)
     def method(ctx: Context, node: Node, x: Any) -> Any:
         np = _numpy()
-        with np.errstate(all="ignore"):
-            return np.asarray(function(np, x)).astype(ctx.kind(node))
+        return np.asarray(function(np, x)).astype(ctx.kind(node))
 
 
 def _sigmoid(np: Any, x: Any) -> Any:
@@ -153,7 +162,10 @@ def _expand(ctx: Context, node: Node, x: Any) -> Any:
 def _window(ctx: Context, node: Node, rank: int, extent: int) -> tuple[slice, ...]:
     start, step = ctx.expr(node, "start", 0), ctx.expr(node, "step", 1)
     dim = int(str(node.attrs["dim"]))
-    return (*(slice(None),) * dim, slice(start, start + (extent - 1) * step + 1 if extent else start, step))
+    return (
+        *(slice(None),) * dim,
+        slice(start, start + (extent - 1) * step + 1 if extent else start, step),
+    )
 
 
 @op("slice")
@@ -186,7 +198,9 @@ def _full(ctx: Context, node: Node) -> Any:
 @op("arange")
 def _arange(ctx: Context, node: Node) -> Any:
     steps = _numpy().arange(ctx.shape(node)[0], dtype=ctx.kind(node))
-    return ctx.number(node, "start") + steps * _numpy().asarray(ctx.number(node, "step"), dtype=ctx.kind(node))
+    return ctx.number(node, "start") + steps * _numpy().asarray(
+        ctx.number(node, "step"), dtype=ctx.kind(node)
+    )
 
 
 @op("sum", "mean", "amax")
@@ -198,7 +212,9 @@ def _reduce(ctx: Context, node: Node, x: Any) -> Any:
 
 @op("argmax")
 def _argmax(ctx: Context, node: Node, x: Any) -> Any:
-    return _numpy().asarray(x.argmax(-1), dtype=ctx.kind(node))
+    np = _numpy()
+    found = np.where(np.isnan(x).any(-1), -1, x.argmax(-1))
+    return np.asarray(found, dtype=ctx.kind(node))
 
 
 @op("softmax")
@@ -251,7 +267,9 @@ def _layer_norm(ctx: Context, node: Node, x: Any, weight: Any = None, bias: Any 
 
 
 @op("linear")
-def _linear(ctx: Context, node: Node, x: Any, weight: Any, bias: Any = None, residual: Any = None) -> Any:
+def _linear(
+    ctx: Context, node: Node, x: Any, weight: Any, bias: Any = None, residual: Any = None
+) -> Any:
     result = x @ weight.T
     result = result if bias is None else result + bias
     return result if residual is None else result + residual
@@ -260,4 +278,3 @@ def _linear(ctx: Context, node: Node, x: Any, weight: Any, bias: Any = None, res
 @op("embedding")
 def _embedding(ctx: Context, node: Node, ids: Any, weight: Any) -> Any:
     return weight[ids]
-

@@ -52,14 +52,11 @@ class Resources:
             for name in [*self.graph.constants, *self.graph.buffers]:
                 size = static_bytes(self.values[name])
                 self.fixed[name] = self.device.buffer(name, size, STORAGE)
-        weights = asyncio.ensure_future(self._stream(url, progress))
-        try:
-            for ranges in self.graph.specializations:
-                await self.make_program(ranges, progress)
-            await weights
-        except BaseException:
-            weights.cancel()
-            raise
+        await asyncio.gather(self._stream(url, progress), self._prepare(progress))
+
+    async def _prepare(self, progress: Progress | None) -> None:
+        for ranges in self.graph.specializations:
+            await self.make_program(ranges, progress)
 
     async def _stream(self, url: str, progress: Progress | None) -> None:
         start = gpu.now_ms()

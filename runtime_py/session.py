@@ -91,6 +91,8 @@ class Session:
             program = await self.resources.program_for(values)
             self._set_inputs(program, inputs, values)
             await program.run(values, self.options.replay)
+            if not raw:
+                program.fetch()
             return self._collect(program, outputs, raw, values)
 
     async def profile(self, inputs: Mapping[str, Any], **values: int) -> list[DispatchTime]:

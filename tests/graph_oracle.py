@@ -1,7 +1,9 @@
-"""Runs a module eagerly and its exported graph in the numpy interpreter, step after step, and compares.
+"""Runs a module eagerly and its exported graph in the numpy interpreter, step after step, and
+compares.
 
 Input:  a module, its example inputs and symbols, the symbol values of every step.
-Output: the graph as emitted (or fused), for a test to look at; an assertion error where the two differ.
+Output: the graph as emitted (or fused), for a test to look at; an assertion error where the two
+differ.
 """
 
 from __future__ import annotations
@@ -14,9 +16,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from exporter.capture import Captured, capture, set_symbols
+from exporter.capture import Captured, capture
 from exporter.eager import flatten_outputs
 from exporter.emit import emit
+from exporter.examples import set_symbols
 from exporter.fuse import fuse
 from exporter.probe import settle
 from exporter.rewrite import Emitted
@@ -66,7 +69,9 @@ def agree(
     fused: bool = False,
     tolerance: tolerances.Pair = tolerances.INTERPRETED_F32,
 ) -> Emitted:
-    """Assert that eager and graph answer alike on every step, state carried along; return the graph."""
+    """Assert that eager and graph answer alike on every step, state carried along; return the
+    graph.
+    """
     captured = captured_and_settled(module, inputs, symbols, constraints)
     emitted = fuse(emit(captured)) if fused else emit(captured)
     interpreter = Interpreter(emitted)

@@ -1,6 +1,7 @@
 """Small modules, each with one habit that an exporter can get wrong.
 
-Input:  what their forward says. Output: tensors. Eager PyTorch on them is the truth of the export tests.
+Input:  what their forward says. Output: tensors. Eager PyTorch on them is the truth of the export
+tests.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from exporter import ops
 
 
 class Decoder(nn.Module):
-    """Attention over a cache `[1, C, Hkv, D]` in plain torch; `write`, `heads` and `mask` choose the spelling."""
+    """Attention over a cache `[1, C, Hkv, D]` in plain torch; `write`, `heads` and `mask` choose
+    the spelling.
+    """
 
     k: Tensor
     v: Tensor

@@ -1,4 +1,6 @@
-"""Capture: declared symbols stay symbolic at every value they are declared for, or the export is refused by name."""
+"""Capture: declared symbols stay symbolic at every value they are declared for, or the export is
+refused by name.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from exporter.capture import capture, decomposition_table, pick_values
+from exporter.capture import capture, decomposition_table
+from exporter.examples import pick_values
 from exporter.symbolic import Domain, Sym, to_expr
 from runtime_py.errors import ExportError
 from runtime_py.schema import Constraint
@@ -45,7 +48,9 @@ def test_extents_are_chosen_distinct_and_at_least_two() -> None:
     ("kind", "line"), [("rows > 3", "rows > 3"), ("rows > 1", ""), ("pos == 7", "pos == 7")]
 )
 def test_a_python_branch_on_a_symbol_is_refused(kind: str, line: str) -> None:
-    with pytest.raises(ExportError, match="computes something else than at the traced sizes") as error:
+    with pytest.raises(
+        ExportError, match="computes something else than at the traced sizes"
+    ) as error:
         captured_and_settled(modules.Branching(kind), (torch.ones(1, 1, 8), 0), ROWS)
     assert line in str(error.value)
 
@@ -56,12 +61,16 @@ def test_a_branch_that_never_matters_is_accepted() -> None:
 
 def test_a_frozen_symbol_is_refused_by_name() -> None:
     with pytest.raises(ExportError, match="'S'"):
-        captured_and_settled(modules.FixedRows(), (torch.ones(1, 3, 8),), {"S": Sym(1, 16, at=("x", 1))})
+        captured_and_settled(
+            modules.FixedRows(), (torch.ones(1, 3, 8),), {"S": Sym(1, 16, at=("x", 1))}
+        )
 
 
 def test_a_range_wider_than_the_buffer_is_refused() -> None:
     with pytest.raises(ExportError, match=r"'S' is declared 1\.\.99"):
-        captured_and_settled(modules.FirstRows(), (torch.ones(1, 3, 8),), {"S": Sym(1, 99, at=("x", 1))})
+        captured_and_settled(
+            modules.FirstRows(), (torch.ones(1, 3, 8),), {"S": Sym(1, 99, at=("x", 1))}
+        )
 
 
 def test_a_model_that_fails_at_a_declared_size_is_refused() -> None:
@@ -71,7 +80,7 @@ def test_a_model_that_fails_at_a_declared_size_is_refused() -> None:
                 raise ValueError("one row is not enough")
             return x * 2
 
-    with pytest.raises(ExportError, match="does not run at S=1.*one row is not enough"):
+    with pytest.raises(ExportError, match=r"does not run at S=1.*one row is not enough"):
         captured_and_settled(Narrow(), (torch.ones(1, 3, 8),), {"S": Sym(1, 9, at=("x", 1))})
 
 
@@ -143,7 +152,7 @@ def test_domain_asks_only_for_what_does_not_follow() -> None:
 
 
 def test_expressions_floor_as_python_does() -> None:
-    import sympy
+    import sympy  # type: ignore[import-untyped]
     from torch.utils._sympy.functions import FloorDiv, PythonMod
 
     s, t = sympy.Symbol("s0", integer=True), sympy.Symbol("s1", integer=True)

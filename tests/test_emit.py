@@ -101,7 +101,10 @@ def test_readers_of_old_content_get_it_after_an_in_place_write() -> None:
 
 def test_a_mutating_operator_on_a_view_is_refused_with_its_line() -> None:
     captured = capture(
-        modules.CacheView(), (torch.zeros(1, 1, 2, 4), 0), {"S": Sym(1, 16, at=("k", 1)), "pos": POS}, ROOM
+        modules.CacheView(),
+        (torch.zeros(1, 1, 2, 4), 0),
+        {"S": Sym(1, 16, at=("k", 1)), "pos": POS},
+        ROOM,
     )
     with pytest.raises(UnsupportedOpError, match=r"modules\.py:\d+ .*self\.kv\[0\]"):
         emit(captured)
@@ -126,7 +129,9 @@ def test_rows_from_the_end_become_last_rows_with_a_constraint() -> None:
             return x[:, x.shape[1] - rows :] * 2
 
     symbols = {"S": Sym(1, 16, at=("x", 1)), "L": Sym(1, 16, at="rows")}
-    emitted = agree(Tail(), (torch.zeros(1, 1, 3), 1), symbols, [{"S": 5, "L": 2}, {"S": 1, "L": 1}])
+    emitted = agree(
+        Tail(), (torch.zeros(1, 1, 3), 1), symbols, [{"S": 5, "L": 2}, {"S": 1, "L": 1}]
+    )
     assert op_names(emitted.graph) == ["last_rows", "mul"]
     assert emitted.graph.constraints == (Constraint(Op("-", "L", "S"), 0),)
 
@@ -162,7 +167,12 @@ def test_double_precision_is_refused() -> None:
 
 def test_constants_are_folded_and_one_weight_is_stored_once() -> None:
     module = modules.TwoNames()
-    emitted = agree(module, {"ids": torch.tensor([[1, 5]])}, {"S": Sym(1, 9, at=("ids", 1))}, [{"S": 2}, {"S": 1}])
+    emitted = agree(
+        module,
+        {"ids": torch.tensor([[1, 5]])},
+        {"S": Sym(1, 9, at=("ids", 1))},
+        [{"S": 2}, {"S": 1}],
+    )
     assert op_names(emitted.graph) == ["embedding", "mul", "linear"]
     assert sorted(tuple(t.shape) for t in emitted.constants.values()) == [(8,), (11, 8)]
 
@@ -208,37 +218,55 @@ OPERATORS: dict[str, Any] = {
     "casts": lambda x, n: (x * 3).to(torch.int32) + (x > 0).to(torch.int32),
     "truth_to_float": lambda x, n: (x > 0).float() + (x * 2).bool().float(),
     "sum_all": lambda x, n: x.sum() + x.mean(),
-    "sum_dims": lambda x, n: x.sum((0, 2)) + x.mean(-1)[0] + x.amax(-1)[0] + x.amin(2, True)[0, :, 0],
+    "sum_dims": lambda x, n: (
+        x.sum((0, 2)) + x.mean(-1)[0] + x.amax(-1)[0] + x.amin(2, True)[0, :, 0]
+    ),
     "count": lambda x, n: (x > 0).sum(-1),
     "var": lambda x, n: x.var(-1) + x.std(-1, unbiased=False),
     "max_values": lambda x, n: x.max(-1).values + x.max(),
     "argmax": lambda x, n: x.argmax(-1) + x.max(-1, keepdim=True).indices,
     "softmax": lambda x, n: x.softmax(-1) + x.softmax(1) + x.log_softmax(-1),
-    "norms": lambda x, n: F.layer_norm(x, (6,)) + F.rms_norm(x, (6,), eps=1e-5) + F.normalize(x, dim=-1),
+    "norms": lambda x, n: (
+        F.layer_norm(x, (6,)) + F.rms_norm(x, (6,), eps=1e-5) + F.normalize(x, dim=-1)
+    ),
     "matmul": lambda x, n: x @ x.transpose(1, 2),
     "matmul_stored": lambda x, n: x @ torch.arange(12.0).reshape(6, 2) + torch.ones(2),
     "matmul_vector": lambda x, n: x @ torch.arange(6.0),
-    "addmm": lambda x, n: torch.addmm(torch.ones(2), x[0], torch.arange(12.0).reshape(6, 2), beta=2),
+    "addmm": lambda x, n: torch.addmm(
+        torch.ones(2), x[0], torch.arange(12.0).reshape(6, 2), beta=2
+    ),
     "einsum": lambda x, n: torch.einsum("bsd,btd->bst", x, x),
     "bmm": lambda x, n: torch.bmm(x, x.mT),
     "outer": lambda x, n: torch.outer(x[0, 0], x[0, -1]),
-    "views": lambda x, n: x.unsqueeze(0).flatten(1, 2).squeeze(0).unflatten(-1, (2, 3)).reshape(-1, 3),
+    "views": lambda x, n: (
+        x.unsqueeze(0).flatten(1, 2).squeeze(0).unflatten(-1, (2, 3)).reshape(-1, 3)
+    ),
     "permutes": lambda x, n: x.permute(2, 0, 1).transpose(0, 2).contiguous() + x[0, :, :, None].mT,
     "slices": lambda x, n: x[:, :1, 1:5:2] + x[..., -2:] + x[:, -1:, 0:2],
     "selects": lambda x, n: x[:, 0] + x[:, -1] + x[..., 2].sum(),
     "splits": lambda x, n: sum(x.split([1, 2, 3], -1)[1].unbind(-1)) + x.chunk(2, -1)[0].sum(-1),
     "cat_stack": lambda x, n: torch.cat([x, x * 2], -1).sum(-1) + torch.stack([x, x]).sum((0, 3)),
-    "expand_repeat": lambda x, n: x[:, :, None].expand(-1, -1, 2, -1) + x.repeat(1, 1, 2).unflatten(2, (2, 6)),
+    "expand_repeat": lambda x, n: (
+        x[:, :, None].expand(-1, -1, 2, -1) + x.repeat(1, 1, 2).unflatten(2, (2, 6))
+    ),
     "repeat_interleave": lambda x, n: x.repeat_interleave(2, -1),
     "index_select": lambda x, n: x.index_select(-1, torch.tensor([3, 0, 0])) + x[..., [1, 2, -1]],
     "index_range": lambda x, n: torch.arange(48.0).reshape(16, 3)[torch.arange(x.shape[1]) + n],
-    "position_table": lambda x, n: F.embedding(torch.arange(x.shape[1]) + n, torch.arange(48.0).reshape(16, 3)),
+    "position_table": lambda x, n: F.embedding(
+        torch.arange(x.shape[1]) + n, torch.arange(48.0).reshape(16, 3)
+    ),
     "flip_roll": lambda x, n: x.flip(-1) + x.roll(1, -1),
     "triangles": lambda x, n: x[0].tril() + x[0].triu(1) * 2,
-    "fills": lambda x, n: torch.zeros_like(x) + torch.ones(x.shape[1], 1) + torch.full((6,), 2.5) + n,
+    "fills": lambda x, n: (
+        torch.zeros_like(x) + torch.ones(x.shape[1], 1) + torch.full((6,), 2.5) + n
+    ),
     "infinite_fill": lambda x, n: torch.full((x.shape[1], 6), float("-inf")).maximum(x),
-    "arange_steps": lambda x, n: torch.arange(2, 14, 2) + x + torch.arange(n, n + x.shape[1])[:, None],
-    "attention": lambda x, n: F.scaled_dot_product_attention(x[None], x[None], x[None], is_causal=True),
+    "arange_steps": lambda x, n: (
+        torch.arange(2, 14, 2) + x + torch.arange(n, n + x.shape[1])[:, None]
+    ),
+    "attention": lambda x, n: F.scaled_dot_product_attention(
+        x[None], x[None], x[None], is_causal=True
+    ),
 }
 
 

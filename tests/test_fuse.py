@@ -1,4 +1,6 @@
-"""Fusions: each pattern fuses, its near misses do not, and the meaning stays the same to the last bits."""
+"""Fusions: each pattern fuses, its near misses do not, and the meaning stays the same to the last
+bits.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +96,9 @@ def test_plain_attention_over_a_cache_is_recognised(
 
 
 def test_a_mask_of_its_own_stays_an_operand() -> None:
-    graph = agree(modules.Decoder(mask="alibi"), attention_inputs(), ATTENTION, REPLAY, fused=True).graph
+    graph = agree(
+        modules.Decoder(mask="alibi"), attention_inputs(), ATTENTION, REPLAY, fused=True
+    ).graph
     node = next(n for n in graph.nodes if n.op == "sdpa_with_kv_cache")
     assert node.attrs["causal"] is False
     assert node.inputs[5] is not None
@@ -102,7 +106,9 @@ def test_a_mask_of_its_own_stays_an_operand() -> None:
 
 @pytest.mark.parametrize("mask", ["off_by_one", "none"])
 def test_attention_that_sees_unwritten_entries_is_left_alone(mask: str) -> None:
-    graph = agree(modules.Decoder(mask=mask), attention_inputs(), ATTENTION, REPLAY, fused=True).graph
+    graph = agree(
+        modules.Decoder(mask=mask), attention_inputs(), ATTENTION, REPLAY, fused=True
+    ).graph
     assert "sdpa" in op_names(graph)
     assert op_names(graph).count("update_cache") == 2, "the writes still happen in place"
 
@@ -246,7 +252,9 @@ def test_a_norm_goes_into_its_only_reader(shared: bool, left: int) -> None:
 
 def small(nodes: list[Node], shapes: dict[str, tuple[Any, ...]], out: str) -> Emitted:
     """Return a graph from x and y to `out`; constants are what `shapes` calls c..."""
-    constants = {n: torch.randn([int(d) for d in s]) for n, s in shapes.items() if n.startswith("c")}
+    constants = {
+        n: torch.randn([int(d) for d in s]) for n, s in shapes.items() if n.startswith("c")
+    }
     graph = Graph(
         symbols=(Symbol("S", 1, 9),),
         constraints=(),
@@ -327,7 +335,14 @@ def test_two_products_in_one_sum_fuse_once() -> None:
         Node("b", "linear", ("x", "c2"), ("b",)),
         Node("o", "add", ("a", "b"), ("o",)),
     ]
-    shapes = {"x": ("S", 4), "c1": (4, 4), "c2": (4, 4), "a": ("S", 4), "b": ("S", 4), "o": ("S", 4)}
+    shapes = {
+        "x": ("S", 4),
+        "c1": (4, 4),
+        "c2": (4, 4),
+        "a": ("S", 4),
+        "b": ("S", 4),
+        "o": ("S", 4),
+    }
     before = small(nodes, shapes, "o")
     after = apply(add_residual, before)
     assert op_names(after.graph) == ["linear", "linear"]
@@ -337,14 +352,32 @@ def test_two_products_in_one_sum_fuse_once() -> None:
 # ---- a whole model
 
 LAYER = ["linear_q", "rope_qkv_update", "sdpa_cached", "linear_q", "gate_up_q", "linear_q"]
-FLOAT_LAYER = (
-    "rms_norm linear rope_qkv_update sdpa_cached linear rms_norm linear silu linear mul linear"
-).split()
+FLOAT_LAYER = [
+    "rms_norm",
+    "linear",
+    "rope_qkv_update",
+    "sdpa_cached",
+    "linear",
+    "rms_norm",
+    "linear",
+    "silu",
+    "linear",
+    "mul",
+    "linear",
+]
 
 
 def llama(weights: RandomWeights, **options: Any) -> Llama:
     config = LlamaConfig(
-        width=64, layers=2, heads=4, kv_heads=2, head_dim=16, mlp=96, vocabulary=50, max_context=32, **options
+        width=64,
+        layers=2,
+        heads=4,
+        kv_heads=2,
+        head_dim=16,
+        mlp=96,
+        vocabulary=50,
+        max_context=32,
+        **options,
     )
     return Llama(config, weights).eval()
 
@@ -374,7 +407,10 @@ def test_a_llama_layer_is_six_operators(
         "input_pos": Sym(0, 31, at="input_pos"),
         "L": Sym(1, 16, at="num_logits"),
     }
-    steps = [{"S": s, "input_pos": p, "L": r} for s, p, r in ((5, 0, 1), (1, 5, 1), (3, 6, 3), (16, 9, 2))]
+    steps = [
+        {"S": s, "input_pos": p, "L": r}
+        for s, p, r in ((5, 0, 1), (1, 5, 1), (3, 6, 3), (16, 9, 2))
+    ]
     emitted = agree(
         llama(weights, **options),
         {"tokens": torch.tensor([[1, 7, 3]]), "input_pos": 0, "num_logits": 1},
@@ -401,7 +437,8 @@ def test_caches_of_half_precision_are_written_in_place() -> None:
             self.register_buffer("v", torch.zeros(1, 16, 2, 4, dtype=torch.float16))
 
         def forward(self, q: Tensor, k: Tensor, v: Tensor, pos: int) -> Tensor:
-            return ops.sdpa_with_kv_cache(q, k, v, self.k, self.v, pos)
+            mixed: Tensor = ops.sdpa_with_kv_cache(q, k, v, self.k, self.v, pos)
+            return mixed
 
     captured = capture(Half(), attention_inputs(), ATTENTION)
     graph = fuse(emit(captured)).graph

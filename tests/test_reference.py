@@ -1,4 +1,6 @@
-"""The numpy interpreter against torch's own float64 formulas and against numbers worked out by hand."""
+"""The numpy interpreter against torch's own float64 formulas and against numbers worked out by
+hand.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def one_node(
     symbols: dict[str, int] | None = None,
     out_dtype: str = "f32",
 ) -> tuple[Any, dict[str, Any]]:
-    """Return the result of one node over `inputs` (None for an absent one), and the buffers after it."""
+    """Return the result of one node over `inputs` (None for an absent one), and the buffers after
+    it.
+    """
     given = {name: np.asarray(a) for name, a in inputs.items() if a is not None}
     kinds = dtypes or {}
     values = {n: Value(n, kinds.get(n, "f32"), tuple(a.shape)) for n, a in given.items()}
@@ -64,7 +68,7 @@ def test_the_runtime_starts_without_numpy() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-FUNCTIONS = {
+FUNCTIONS: dict[str, Any] = {
     "silu": F.silu,
     "gelu": F.gelu,
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
@@ -88,7 +92,9 @@ def test_norms_and_linear() -> None:
     got, _ = one_node("layer_norm", {"x": X64, "w": weight, "b": bias}, (2, 3, 8), {"eps": 1e-5})
     tolerances.require(got, F.layer_norm(X64, (8,), weight, bias, 1e-5), tolerances.FUSED_F64)
     matrix = X64[1]
-    got, _ = one_node("linear", {"x": X64, "w": matrix, "b": bias[:3], "r": X64[..., :3]}, (2, 3, 3))
+    got, _ = one_node(
+        "linear", {"x": X64, "w": matrix, "b": bias[:3], "r": X64[..., :3]}, (2, 3, 3)
+    )
     want = F.linear(X64, matrix, bias[:3]) + X64[..., :3]
     tolerances.require(got, want, tolerances.FUSED_F64)
 
@@ -164,7 +170,14 @@ def test_one_product_for_q_k_and_v() -> None:
     chance = torch.Generator().manual_seed(3)
     qkv = torch.randn(1, 2, 8 * 4, generator=chance, dtype=torch.float64)
     inv_freq = torch.tensor([1.0, 0.25])
-    attrs = {"input_pos": 3, "heads": 4, "kv_heads": 2, "head_dim": 4, "interleaved": False, "scale": 1.0}
+    attrs = {
+        "input_pos": 3,
+        "heads": 4,
+        "kv_heads": 2,
+        "head_dim": 4,
+        "interleaved": False,
+        "scale": 1.0,
+    }
     cache = torch.zeros(1, 8, 2, 4)
     got, buffers = one_node(
         "rope_qkv_update",
@@ -210,7 +223,9 @@ def test_every_node_can_be_observed() -> None:
         outputs=(Port("b", "b"),),
     )
     seen = []
-    reference.run(graph, {}, {}, {"x": [1.0, 2.0]}, {}, observe=lambda node, _: seen.append(node.name))
+    reference.run(
+        graph, {}, {}, {"x": [1.0, 2.0]}, {}, observe=lambda node, _: seen.append(node.name)
+    )
     assert seen == ["first", "second"]
     with pytest.raises(InputError, match="input 'x' is missing"):
         reference.run(graph, {}, {}, {}, {})

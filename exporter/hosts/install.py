@@ -3,8 +3,8 @@
 Input:  this machine. Output: the browser's path; installs one if none is found.
 Way of the data: `make test` -> install -> `browser`.
 
-Debian as root takes the distribution's `chromium`, which is kept current with its libraries; elsewhere
-Playwright downloads its own.
+Debian as root takes the distribution's `chromium`, which is kept current with its libraries;
+elsewhere Playwright downloads its own.
 
     python -m exporter.hosts.install
 """
@@ -12,7 +12,7 @@ Playwright downloads its own.
 from __future__ import annotations
 
 import os
-import shutil
+import platform
 import subprocess
 import sys
 
@@ -23,13 +23,20 @@ from runtime_py.errors import HostError
 def install_commands() -> list[list[str]]:
     """Return the commands that install a browser on this machine."""
     is_root = getattr(os, "geteuid", lambda: 1)() == 0
-    if is_root and shutil.which("apt-get"):
+    if is_root and _distribution() == "debian":  # Ubuntu's package only points at a snap
         apt = ["apt-get", "-y", "-qq"]
         return [
             [*apt, "update"],
             [*apt, "install", "--no-install-recommends", "chromium", "fonts-noto-color-emoji"],
         ]
     return [[sys.executable, "-m", "playwright", "install", "chromium"]]
+
+
+def _distribution() -> str:
+    try:
+        return platform.freedesktop_os_release().get("ID", "")
+    except OSError:
+        return ""
 
 
 def ensure_browser() -> str:

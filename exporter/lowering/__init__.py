@@ -1,4 +1,5 @@
-"""How each torch operator is written in the operators of the registry: one rule an operator, one file a family.
+"""How each torch operator is written in the operators of the registry: one rule an operator, one
+file a family.
 
 Input:  a torch node whose arguments are resolved. Output: new nodes, through a `Builder`.
 Way of the data: used by `emit`.
@@ -8,10 +9,10 @@ from __future__ import annotations
 
 from torch import fx
 
-from exporter.lowering import attention, elementwise, matrix, reduce, shape
+from exporter.lowering import attention, elementwise, indexing, matrix, reduce, shape
 from exporter.lowering.rules import RULES, Rule
 
-__all__ = ["find_rule", "attention", "elementwise", "matrix", "reduce", "shape"]
+__all__ = ["attention", "elementwise", "find_rule", "indexing", "matrix", "reduce", "shape"]
 
 
 def find_rule(node: fx.Node) -> Rule | None:
@@ -20,4 +21,8 @@ def find_rule(node: fx.Node) -> Rule | None:
     if "auto_functionalized" in str(target):
         target = node.args[0]  # type: ignore[assignment]
     name = str(target)
-    return RULES.get(name) or RULES.get(name.rsplit(".", 1)[0]) or RULES.get(getattr(target, "__name__", ""))
+    return (
+        RULES.get(name)
+        or RULES.get(name.rsplit(".", 1)[0])
+        or RULES.get(getattr(target, "__name__", ""))
+    )

@@ -1,7 +1,8 @@
 """Lowering rules: attention, RoPE, the KV cache, and the choice of rows for the logits.
 
 Input:  torch nodes. Output: `sdpa`, and the `tabfire::` dialect one to one.
-Way of the data: rules of `lowering`. The mutating ones receive their caches as buffers, from `emit`.
+Way of the data: rules of `lowering`. The mutating ones receive their caches as buffers, from
+`emit`.
 """
 
 from __future__ import annotations
@@ -16,9 +17,17 @@ from runtime_py.symbols import Expr
 
 @lowers("aten.scaled_dot_product_attention")
 def sdpa(
-    build: Builder, q: Operand, k: Operand, v: Operand, attn_mask: Operand | None = None, dropout_p: float = 0.0,
-    is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
-) -> Ref:  # fmt: skip
+    build: Builder,
+    q: Operand,
+    k: Operand,
+    v: Operand,
+    attn_mask: Operand | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Ref:
     if dropout_p:
         raise Refused("attention with dropout; call model.eval() before exporting")
     width = build.shape_of(q)[-1]
@@ -52,8 +61,14 @@ def _attention(build: Builder, q: Operand, scale: float | None) -> dict[str, Any
 
 
 @lowers("tabfire.rope")
-def rope(build: Builder, x: Operand, inv_freq: Operand, input_pos: Expr, interleaved: bool = False,
-         scale: float = 1.0) -> Ref:  # fmt: skip
+def rope(
+    build: Builder,
+    x: Operand,
+    inv_freq: Operand,
+    input_pos: Expr,
+    interleaved: bool = False,
+    scale: float = 1.0,
+) -> Ref:
     attrs = {"input_pos": input_pos, "interleaved": interleaved, "scale": float(scale)}
     return build.add("rope", (x, inv_freq), attrs=attrs)
 
@@ -66,15 +81,27 @@ def update_cache(build: Builder, value: Operand, cache: Ref, input_pos: Expr) ->
 
 @lowers("tabfire.sdpa_with_kv_cache")
 def sdpa_with_kv_cache(
-    build: Builder, q: Operand, k: Operand, v: Operand, k_cache: Ref, v_cache: Ref, input_pos: Expr,
-    mask: Operand | None = None, scale: float | None = None, causal: bool = True, window: int = 0,
+    build: Builder,
+    q: Operand,
+    k: Operand,
+    v: Operand,
+    k_cache: Ref,
+    v_cache: Ref,
+    input_pos: Expr,
+    mask: Operand | None = None,
+    scale: float | None = None,
+    causal: bool = True,
+    window: int = 0,
     softcap: float = 0.0,
-) -> Ref:  # fmt: skip
+) -> Ref:
     for value, cache in ((k, k_cache), (v, v_cache)):
         _require_room(build, value, cache, input_pos)
     attrs = _attention(build, q, scale) | {
-        "input_pos": input_pos, "causal": causal, "window": window, "softcap": float(softcap),
-    }  # fmt: skip
+        "input_pos": input_pos,
+        "causal": causal,
+        "window": window,
+        "softcap": float(softcap),
+    }
     inputs = (q, k, v, k_cache, v_cache, additive(build, mask))
     out = build.add_mutating(
         "sdpa_with_kv_cache", inputs, (k_cache, v_cache), attrs, (build.shape_of(q), build.dtype(q))

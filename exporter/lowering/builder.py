@@ -1,6 +1,7 @@
 """Builder: appends nodes to the graph under construction; what every lowering rule writes with.
 
-Input:  operands (`Ref` to a value, or a constant tensor), shapes and dtypes of torch's fake tensors.
+Input:  operands (`Ref` to a value, or a constant tensor), shapes and dtypes of torch's fake
+tensors.
 Output: values, nodes and constants, named after torch's nodes.
 Way of the data: inside `emit`.
 
@@ -12,44 +13,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import fx
 
+from exporter.lowering.operands import (
+    DTYPES,
+    Operand,
+    Ref,
+    Refused,
+    Scalar,
+    equal_shapes,
+    identity_of,
+    stored_attr,
+)
 from exporter.source import source_of
 from exporter.symbolic import Domain, same, to_expr
 from runtime_py.errors import ExportError, InternalError
-from runtime_py.schema import Node, Source, Value, as_attr
-from runtime_py.symbols import Expr, Op, Shape, combine
+from runtime_py.schema import Node, Source, Value
+from runtime_py.symbols import Expr, Shape, combine
 
-DTYPES = {
-    torch.float32: "f32",
-    torch.float16: "f16",
-    torch.int64: "i32",
-    torch.int32: "i32",
-    torch.bool: "u32",
-}
-
-
-@dataclass(frozen=True)
-class Ref:
-    """A value of the graph, by name (a bare string would be taken for a symbol)."""
-
-    name: str
-
-
-Operand: TypeAlias = "Ref | torch.Tensor"
-Scalar: TypeAlias = "int | float | Expr"
-
-
-class Refused(Exception):
-    """A lowering rule cannot express this form of its operator; the text says why."""
+__all__ = ["DTYPES", "Builder", "Operand", "Ref", "Refused", "Scalar", "equal_shapes"]
 
 
 class Builder:
-    """The graph so far. `node` is the torch node being lowered: results take its name, shape and source."""
+    """The graph so far. `node` is the torch node being lowered: results take its name, shape and
+    source.
+    """
 
     def __init__(self, names: Mapping[str, str], domain: Domain) -> None:
         self.names, self.domain = names, domain
@@ -60,7 +51,9 @@ class Builder:
         self.roots: dict[str, str] = {}  # a view -> the value whose bytes it shows
         self.ranges: dict[str, Expr] = {}  # an i32 vector start, start + 1, ... -> start
         self._stored: dict[tuple[Any, ...], str] = {}
-        self._kept: list[torch.Tensor] = []  # keeps storage alive, so that its address stays its identity
+        self._kept: list[
+            torch.Tensor
+        ] = []  # keeps storage alive, so that its address stays its identity
         self._node: fx.Node | None = None
 
     @property
@@ -76,15 +69,20 @@ class Builder:
     # ---- shapes and dtypes
 
     def dtype_of(self, dtype: torch.dtype, what: str) -> str:
-        """Return our name of a torch dtype; raises `ExportError` where a conversion would lose something."""
+        """Return our name of a torch dtype; raises `ExportError` where a conversion would lose
+        something.
+        """
         if dtype not in DTYPES:
-            raise ExportError(f"{what} is {dtype}; tensors are float32, float16, int32, int64 or bool")
+            raise ExportError(
+                f"{what} is {dtype}; tensors are float32, float16, int32, int64 or bool"
+            )
         return DTYPES[dtype]
 
     def shape(self, sizes: Sequence[Any]) -> Shape:
         """Return torch sizes (ints, SymInts) as expressions."""
         return tuple(
-            to_expr(s.node.expr, self.names) if isinstance(s, torch.SymInt) else int(s) for s in sizes
+            to_expr(s.node.expr, self.names) if isinstance(s, torch.SymInt) else int(s)
+            for s in sizes
         )
 
     def meta_of(self, node: fx.Node) -> tuple[Shape, str]:
@@ -104,7 +102,11 @@ class Builder:
         return tuple(x.shape) if isinstance(x, torch.Tensor) else self.values[x.name].shape
 
     def dtype(self, x: Operand) -> str:
-        return self.dtype_of(x.dtype, "constant") if isinstance(x, torch.Tensor) else self.values[x.name].dtype
+        return (
+            self.dtype_of(x.dtype, "constant")
+            if isinstance(x, torch.Tensor)
+            else self.values[x.name].dtype
+        )
 
     # ---- values
 
@@ -125,7 +127,7 @@ class Builder:
     def stored(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """Return `tensor`, remembering that it is to be called `name` if it is used."""
         self._kept.append(tensor)
-        self._stored.setdefault((_identity(tensor), "name"), name)
+        self._stored.setdefault((identity_of(tensor), "name"), name)
         return tensor
 
     def ref(self, x: Operand, dtype: str | None = None) -> Ref:
@@ -133,16 +135,18 @@ class Builder:
         if isinstance(x, Ref):
             return x
         dtype = dtype or self.dtype_of(x.dtype, "a constant tensor")
-        key = (_identity(x), dtype)
+        key = (identity_of(x), dtype)
         if key not in self._stored:
             self._kept.append(x)
-            name = self._stored.get((_identity(x), "name")) or f"{self.node.name}.const"
+            name = self._stored.get((identity_of(x), "name")) or f"{self.node.name}.const"
             self._stored[key] = self.add_constant(name, x.detach(), dtype).name
         return Ref(self._stored[key])
 
     def number(self, value: float, dtype: str = "f32") -> torch.Tensor:
         """Return a constant of rank 0."""
-        kind = {"f32": torch.float32, "f16": torch.float16, "i32": torch.int32, "u32": torch.int32}[dtype]
+        kind = {"f32": torch.float32, "f16": torch.float16, "i32": torch.int32, "u32": torch.int32}[
+            dtype
+        ]
         return torch.tensor(value, dtype=kind)
 
     def root(self, name: str) -> str:
@@ -177,10 +181,14 @@ class Builder:
         attrs: Mapping[str, Any],
         out: tuple[Shape, str] | None = None,
     ) -> Ref | None:
-        """Append a node that writes the buffers `mutates` (and returns a value if `out` gives shape and dtype)."""
+        """Append a node that writes the buffers `mutates` (and returns a value if `out` gives shape
+        and dtype).
+        """
         ref = self.declare(self.node.name, *out) if out else None
         outputs = (ref.name,) if ref else ()
-        self._append(f"{self.node.name}.{op}", op, inputs, outputs, attrs, tuple(r.name for r in mutates))
+        self._append(
+            f"{self.node.name}.{op}", op, inputs, outputs, attrs, tuple(r.name for r in mutates)
+        )
         self.computed.update(outputs)
         return ref
 
@@ -193,9 +201,11 @@ class Builder:
         attrs: Mapping[str, Any],
         mutates: tuple[str, ...],
     ) -> None:
-        unique = name if all(n.name != name for n in self.nodes[-64:]) else f"{name}.{len(self.nodes)}"
+        unique = (
+            name if all(n.name != name for n in self.nodes[-64:]) else f"{name}.{len(self.nodes)}"
+        )
         names = tuple(None if x is None else self.ref(x).name for x in inputs)
-        stored = {key: _attr(key, value) for key, value in attrs.items()}
+        stored = {key: stored_attr(key, value) for key, value in attrs.items()}
         self.nodes.append(Node(unique, op, names, outputs, stored, mutates, self.source))
 
     @property
@@ -223,12 +233,19 @@ class Builder:
         if self.dtype(x) == dtype:
             return x
         if isinstance(x, torch.Tensor):
-            kind = {"f32": torch.float32, "f16": torch.float16, "i32": torch.int32, "u32": torch.bool}
+            kind = {
+                "f32": torch.float32,
+                "f16": torch.float16,
+                "i32": torch.int32,
+                "u32": torch.bool,
+            }
             return x.to(kind[dtype])
         return self.add("cast", (x,), self.shape_of(x), dtype, {"dtype": dtype})
 
     def expand(self, x: Operand, shape: Shape) -> Operand:
-        """Return `x` broadcast to `shape`; where only extents of 1 are put in front, a view does it."""
+        """Return `x` broadcast to `shape`; where only extents of 1 are put in front, a view does
+        it.
+        """
         have = self.shape_of(x)
         if equal_shapes(have, shape[len(shape) - len(have) :]):
             front = shape[: len(shape) - len(have)]
@@ -266,10 +283,14 @@ class Builder:
             return x
         self.require_inside(start, extent, shape[dim], step)
         out = (*shape[:dim], extent, *shape[dim + 1 :])
-        return self.add("slice", (x,), out, self.dtype(x), {"dim": dim, "start": start, "step": step})
+        return self.add(
+            "slice", (x,), out, self.dtype(x), {"dim": dim, "start": start, "step": step}
+        )
 
     def require_inside(self, start: Expr, extent: Expr, size: Expr, step: int = 1) -> None:
-        """Make `0 <= start` and `start + (extent - 1) * step < size` hold on every step that is accepted."""
+        """Make `0 <= start` and `start + (extent - 1) * step < size` hold on every step that is
+        accepted.
+        """
         self.domain.require(combine("-", 0, start), 0)
         last = combine("+", start, combine("*", combine("-", extent, 1), step))
         self.domain.require(combine("-", last, size), -1)
@@ -281,22 +302,3 @@ class Builder:
         if x.dim() != 1 or x.is_floating_point() or x.numel() == 0 or x.dtype == torch.bool:
             return None
         return int(x[0]) if torch.equal(x, torch.arange(len(x)).to(x.dtype) + x[0]) else None
-
-
-def equal_shapes(a: Shape, b: Shape) -> bool:
-    """True if two shapes are the same for every value of the symbols."""
-    return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
-
-
-def _identity(tensor: torch.Tensor) -> tuple[Any, ...]:
-    return tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.storage_offset()
-
-
-def _attr(key: str, value: Any) -> Any:
-    """Return an attribute as a node stores it; where a name stands for a symbol, say so."""
-    if key in EXPRESSIONS and isinstance(value, (str, Op)):
-        return as_attr(value)
-    return tuple(value) if isinstance(value, list) else value
-
-
-EXPRESSIONS = frozenset(("scalar", "value", "start", "step", "input_pos", "rows"))

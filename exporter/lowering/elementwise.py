@@ -1,7 +1,8 @@
 """Lowering rules: arithmetic, comparisons, functions of one element, `where`, casts.
 
 Input:  torch nodes. Output: nodes of `runtime_py.ops.elementwise` and `cast`.
-Way of the data: rules of `lowering`. Operands are cast to torch's promoted dtype first, so a node's operands agree.
+Way of the data: rules of `lowering`. Operands are cast to torch's promoted dtype first, so a node's
+operands agree.
 """
 
 from __future__ import annotations
@@ -15,10 +16,21 @@ from exporter.lowering.rules import lowers
 from runtime_py.symbols import Op, Shape, combine
 
 UNARY = {
-    "neg": "neg", "exp": "exp", "log": "log", "sqrt": "sqrt", "rsqrt": "rsqrt", "sin": "sin", "cos": "cos",
-    "abs": "abs", "tanh": "tanh", "sigmoid": "sigmoid", "silu": "silu", "relu": "relu",
-    "reciprocal": "reciprocal", "square": "square",
-}  # fmt: skip
+    "neg": "neg",
+    "exp": "exp",
+    "log": "log",
+    "sqrt": "sqrt",
+    "rsqrt": "rsqrt",
+    "sin": "sin",
+    "cos": "cos",
+    "abs": "abs",
+    "tanh": "tanh",
+    "sigmoid": "sigmoid",
+    "silu": "silu",
+    "relu": "relu",
+    "reciprocal": "reciprocal",
+    "square": "square",
+}
 INTEGER_TOO = ("neg", "abs", "relu", "square")
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 MIRRORED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
@@ -50,7 +62,9 @@ def arithmetic(build: Builder, op: str, a: Any, b: Any, dtype: str, shape: Shape
         return build.binary(op, a, b, shape)
     if op in ("add", "mul", "maximum", "minimum"):
         return arithmetic(build, op, b, short_a, dtype, shape)
-    return build.add(op, (b, None), shape, dtype, {"scalar": _number(short_a, dtype), "reverse": True})
+    return build.add(
+        op, (b, None), shape, dtype, {"scalar": _number(short_a, dtype), "reverse": True}
+    )
 
 
 def _number(x: Any, dtype: str) -> Any:
@@ -71,8 +85,8 @@ def _binary_rule(op: str) -> None:
         if dtype == "u32":
             raise Refused(f"{op} of truth values")
         if alpha != 1:
-            scaled = b * alpha if isinstance(b, (int, float)) else None
-            b = scaled if scaled is not None else build.binary("mul", build.cast(b, dtype), _number(alpha, dtype))
+            tensor = b if _is_tensor(b) else build.number(b, dtype)
+            b = build.binary("mul", build.cast(tensor, dtype), _number(alpha, dtype))
         return arithmetic(build, op, a, b, dtype, shape)
 
 
@@ -169,7 +183,7 @@ def compare(build: Builder, op: str, a: Any, b: Any, dtype: str) -> Ref:
 def _common_dtype(build: Builder, a: Any, b: Any) -> str:
     """Return the dtype in which torch compares `a` and `b`."""
     samples = [_sample(build, x) for x in (a, b)]
-    return DTYPES[torch.result_type(*samples)] if torch.result_type(*samples) in DTYPES else "f32"
+    return DTYPES.get(torch.result_type(*samples), "f32")
 
 
 def _sample(build: Builder, x: Any) -> Any:

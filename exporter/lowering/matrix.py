@@ -1,7 +1,8 @@
 """Lowering rules: linear layers, matrix products, embeddings, and their quantised forms.
 
 Input:  torch nodes. Output: `linear`, `matmul`, `embedding`, `linear_q`, `embedding_q`.
-Way of the data: rules of `lowering`. A product with a stored matrix becomes `linear`, its transpose stored.
+Way of the data: rules of `lowering`. A product with a stored matrix becomes `linear`, its transpose
+stored.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import torch
 from exporter import schemes
 from exporter.lowering.builder import Builder, Operand, Ref, Refused
 from exporter.lowering.elementwise import arithmetic
+from exporter.lowering.indexing import take
 from exporter.lowering.rules import lowers
-from exporter.lowering.shape import take
 from runtime_py.symbols import Shape, product
 
 
@@ -45,7 +46,9 @@ def matmul(build: Builder, a: Operand, b: Operand) -> Operand:
 
 
 @lowers("aten.addmm", "aten.baddbmm")
-def addmm(build: Builder, bias: Operand, a: Operand, b: Operand, *, beta: float = 1, alpha: float = 1) -> Operand:
+def addmm(
+    build: Builder, bias: Operand, a: Operand, b: Operand, *, beta: float = 1, alpha: float = 1
+) -> Operand:
     out, shape = build.out_dtype, build.out_shape
     is_vector = len(build.shape_of(bias)) == 1
     if beta == 1 and alpha == 1 and is_vector and isinstance(b, torch.Tensor) and b.dim() == 2:
@@ -66,15 +69,30 @@ def embedding(build: Builder, weight: Operand, ids: Operand, *_: Any) -> Operand
 
 
 @lowers("tabfire.linear_q")
-def linear_q(build: Builder, x: Operand, codes: Operand, scales: Operand, bias: Operand | None, scheme: str,
-             group: int, in_features: int) -> Ref:  # fmt: skip
+def linear_q(
+    build: Builder,
+    x: Operand,
+    codes: Operand,
+    scales: Operand,
+    bias: Operand | None,
+    scheme: str,
+    group: int,
+    in_features: int,
+) -> Ref:
     attrs = _scheme(scheme, group, in_features) | {"in_features": in_features}
     return build.add("linear_q", (x, _words(build, codes), scales, bias, None, None), attrs=attrs)
 
 
 @lowers("tabfire.embedding_q")
-def embedding_q(build: Builder, ids: Operand, codes: Operand, scales: Operand, scheme: str, group: int,
-                width: int) -> Ref:  # fmt: skip
+def embedding_q(
+    build: Builder,
+    ids: Operand,
+    codes: Operand,
+    scales: Operand,
+    scheme: str,
+    group: int,
+    width: int,
+) -> Ref:
     attrs = _scheme(scheme, group, width) | {"width": width}
     return build.add("embedding_q", (ids, _words(build, codes), scales), attrs=attrs)
 

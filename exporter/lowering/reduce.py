@@ -1,6 +1,7 @@
 """Lowering rules: reductions over dimensions, softmax, norms.
 
-Input:  torch nodes. Output: `sum`, `mean`, `amax`, `softmax`, `rms_norm`, `layer_norm`, and small compositions.
+Input:  torch nodes. Output: `sum`, `mean`, `amax`, `softmax`, `rms_norm`, `layer_norm`, and small
+compositions.
 Way of the data: rules of `lowering`.
 """
 
@@ -24,7 +25,9 @@ def reduced(build: Builder, op: str, x: Operand, dims: Any, keepdim: bool) -> Re
     rank = len(shape)
     one = [dims] if isinstance(dims, int) else list(dims or range(rank))
     over = sorted(d % rank for d in one) if rank else []
-    out: Shape = tuple(1 if d in over else e for d, e in enumerate(shape) if keepdim or d not in over)
+    out: Shape = tuple(
+        1 if d in over else e for d, e in enumerate(shape) if keepdim or d not in over
+    )
     return build.add(op, (x,), out, build.dtype(x), {"dims": tuple(over), "keepdim": bool(keepdim)})
 
 
@@ -79,7 +82,9 @@ def max_all(build: Builder, x: Operand) -> Operand:
 
 
 @lowers("aten.var.correction", "aten.var.dim")
-def var(build: Builder, x: Operand, dims: Any = None, *, correction: Any = 1, keepdim: bool = False) -> Operand:
+def var(
+    build: Builder, x: Operand, dims: Any = None, *, correction: Any = 1, keepdim: bool = False
+) -> Operand:
     """sum((x - mean)^2) / (n - correction)"""
     shape = build.shape_of(x)
     over = sorted(d % len(shape) for d in (dims or range(len(shape))))
@@ -91,7 +96,9 @@ def var(build: Builder, x: Operand, dims: Any = None, *, correction: Any = 1, ke
 
 
 @lowers("aten.linalg_vector_norm")
-def vector_norm(build: Builder, x: Operand, order: Any = 2, dims: Any = None, keepdim: bool = False, **_: Any) -> Operand:
+def vector_norm(
+    build: Builder, x: Operand, order: Any = 2, dims: Any = None, keepdim: bool = False, **_: Any
+) -> Operand:
     if order != 2:
         raise Refused(f"a vector norm of order {order}")
     return build.unary("sqrt", reduced(build, "sum", build.unary("square", x), dims, keepdim))
@@ -121,8 +128,13 @@ def _one_dim(build: Builder, x: Operand, shape: Sequence[int]) -> None:
 
 
 @lowers("aten.rms_norm")
-def rms_norm(build: Builder, x: Operand, shape: Sequence[int], weight: Operand | None = None,
-             eps: float | None = None) -> Operand:  # fmt: skip
+def rms_norm(
+    build: Builder,
+    x: Operand,
+    shape: Sequence[int],
+    weight: Operand | None = None,
+    eps: float | None = None,
+) -> Operand:
     _one_dim(build, x, shape)
     if eps is None:
         eps = float(torch.finfo(build.node.meta["val"].dtype).eps)
@@ -130,10 +142,19 @@ def rms_norm(build: Builder, x: Operand, shape: Sequence[int], weight: Operand |
 
 
 @lowers("aten.layer_norm", "aten.native_layer_norm")
-def layer_norm(build: Builder, x: Operand, shape: Sequence[int], weight: Operand | None = None,
-               bias: Operand | None = None, eps: float = 1e-5, *_: Any) -> Any:  # fmt: skip
+def layer_norm(
+    build: Builder,
+    x: Operand,
+    shape: Sequence[int],
+    weight: Operand | None = None,
+    bias: Operand | None = None,
+    eps: float = 1e-5,
+    *_: Any,
+) -> Any:
     _one_dim(build, x, shape)
-    out = build.add("layer_norm", (x, weight, bias), build.shape_of(x), build.dtype(x), {"eps": eps})
+    out = build.add(
+        "layer_norm", (x, weight, bias), build.shape_of(x), build.dtype(x), {"eps": eps}
+    )
     return (out, None, None) if "native" in str(build.node.target) else out
 
 

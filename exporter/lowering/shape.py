@@ -1,8 +1,11 @@
-"""Lowering rules: views, permutations, slices, joins, writes into slices, constants, indices that are ranges.
+"""Lowering rules: views, permutations, slices, joins, writes into slices, constants, indices that
+are ranges.
 
-Input:  torch nodes. Output: nodes of `runtime_py.ops.shape` (`view`, `permute`, `slice`, `slice_scatter`, ...).
-Way of the data: rules of `lowering`. A slice demands that it lies inside; what the ranges do not tell becomes a
-constraint of the bundle, so that a step past the end is refused instead of reading another tensor's bytes.
+Input:  torch nodes. Output: nodes of `runtime_py.ops.shape` (`view`, `permute`, `slice`,
+`slice_scatter`, ...).
+Way of the data: rules of `lowering`. A slice demands that it lies inside; what the ranges do not
+tell becomes a constraint of the bundle, so that a step past the end is refused instead of reading
+another tensor's bytes.
 """
 
 from __future__ import annotations
@@ -14,22 +17,39 @@ from typing import Any
 import torch
 
 from exporter.lowering.builder import Builder, Operand, Ref, Refused, Scalar
-from exporter.lowering.elementwise import where
 from exporter.lowering.rules import lowers
 from exporter.symbolic import same
-from runtime_py.symbols import Expr, Op, Shape, combine, product
+from runtime_py.symbols import Expr, Op, Shape, combine
 
-SAME_BYTES = ("clone", "alias", "detach", "contiguous", "lift_fresh_copy", "lift_fresh", "view_copy", "positive")
+SAME_BYTES = (
+    "clone",
+    "alias",
+    "detach",
+    "contiguous",
+    "lift_fresh_copy",
+    "lift_fresh",
+    "view_copy",
+    "positive",
+)
 
 
 @lowers(*(f"aten.{name}" for name in SAME_BYTES))
 def identity(build: Builder, x: Operand, *_: Any, **__: Any) -> Operand:
-    """A value is never overwritten (buffers apart, which `emit` guards), so a clone of it is itself."""
+    """A value is never overwritten (buffers apart, which `emit` guards), so a clone of it is
+    itself.
+    """
     return x
 
 
-@lowers("aten.view", "aten._unsafe_view", "aten.reshape", "aten.unsqueeze", "aten.squeeze", "aten.flatten",
-        "aten.unflatten")  # fmt: skip
+@lowers(
+    "aten.view",
+    "aten._unsafe_view",
+    "aten.reshape",
+    "aten.unsqueeze",
+    "aten.squeeze",
+    "aten.flatten",
+    "aten.unflatten",
+)
 def view(build: Builder, x: Operand, *_: Any, **__: Any) -> Operand:
     return build.view(x)
 
@@ -41,7 +61,9 @@ def permute(build: Builder, x: Operand, dims: Sequence[int]) -> Operand:
     moved = [d for d in order if shape[d] != 1]
     if moved == sorted(moved):
         return build.view(x, tuple(shape[d] for d in order))
-    return build.add("permute", (x,), tuple(shape[d] for d in order), build.dtype(x), {"dims": order})
+    return build.add(
+        "permute", (x,), tuple(shape[d] for d in order), build.dtype(x), {"dims": order}
+    )
 
 
 @lowers("aten.transpose.int", "aten.t")
@@ -105,7 +127,9 @@ def select(build: Builder, x: Operand, dim: int, index: Any) -> Operand:
 
 
 @lowers("aten.split_with_sizes", "aten.split_with_sizes_copy")
-def split_with_sizes(build: Builder, x: Operand, sizes: Sequence[Expr], dim: int = 0) -> list[Operand]:
+def split_with_sizes(
+    build: Builder, x: Operand, sizes: Sequence[Expr], dim: int = 0
+) -> list[Operand]:
     parts, start = [], 0
     for size in sizes:
         parts.append(build.slice(x, dim % len(build.shape_of(x)), start, size))
@@ -144,11 +168,17 @@ def cat(build: Builder, tensors: Sequence[Operand], dim: int = 0) -> Operand:
 
 @lowers("aten.slice_scatter")
 def slice_scatter(
-    build: Builder, base: Operand, src: Operand, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
+    build: Builder,
+    base: Operand,
+    src: Operand,
+    dim: int = 0,
+    start: Any = None,
+    end: Any = None,
+    step: Any = 1,
 ) -> Operand:
     shape = build.shape_of(base)
     dim %= len(shape)
-    return _scatter(build, base, src, dim, _from_front(start, shape[dim]), step)
+    return scatter(build, base, src, dim, _from_front(start, shape[dim]), step)
 
 
 @lowers("aten.select_scatter")
@@ -156,10 +186,12 @@ def select_scatter(build: Builder, base: Operand, src: Operand, dim: int, index:
     shape = build.shape_of(base)
     dim %= len(shape)
     row = build.view(src, (*shape[:dim], 1, *shape[dim + 1 :]))
-    return _scatter(build, base, row, dim, _from_front(index, shape[dim]), 1)
+    return scatter(build, base, row, dim, _from_front(index, shape[dim]), 1)
 
 
-def _scatter(build: Builder, base: Operand, src: Operand, dim: int, start: Expr, step: Any) -> Operand:
+def scatter(
+    build: Builder, base: Operand, src: Operand, dim: int, start: Expr, step: Any
+) -> Operand:
     if not isinstance(step, int):
         raise Refused("a slice with a symbolic step")
     shape, extent = build.shape_of(base), build.shape_of(src)[dim]
@@ -179,75 +211,14 @@ def copy(build: Builder, target: Operand, src: Any, *_: Any) -> Operand:
     return build.expand(build.cast(src, build.dtype(target)), build.shape_of(target))
 
 
-@lowers("aten.index_put")
-def index_put(
-    build: Builder, x: Operand, indices: Sequence[Operand | None], values: Operand, accumulate: bool = False
-) -> Operand:
-    """`x[..., i] = values`: a range of rows becomes a slice, a mask becomes `where`."""
-    if accumulate:
-        raise Refused("index_put with accumulate")
-    dim, index = _one_index(indices)
-    shape = build.shape_of(x)
-    if build.dtype(index) == "u32" and dim == 0 and build.shape_of(index) == shape:
-        return where(build, index, values, x)
-    start = build.range_start(index)
-    if start is None:
-        raise Refused("index_put at positions that are not a range; write `x[:, start:start + n] = values`")
-    window = (*shape[:dim], build.shape_of(index)[0], *shape[dim + 1 :])
-    return _scatter(build, x, build.expand(values, window), dim, start, 1)
-
-
-def _one_index(indices: Sequence[Operand | None]) -> tuple[int, Operand]:
-    given = [(dim, index) for dim, index in enumerate(indices) if index is not None]
-    if len(given) != 1:
-        raise Refused(f"indexing by {len(given)} tensors at once")
-    return given[0]
-
-
-@lowers("aten.index.Tensor")
-def index(build: Builder, x: Operand, indices: Sequence[Operand | None]) -> Operand:
-    dim, ids = _one_index(indices)
-    if build.dtype(ids) == "u32":
-        raise Refused("indexing by a mask: the result's extent depends on data")
-    flat = build.view(ids, (product(build.shape_of(ids)),))
-    return build.view(take(build, x, dim, flat))
-
-
-@lowers("aten.index_select")
-def index_select(build: Builder, x: Operand, dim: int, ids: Operand) -> Operand:
-    return take(build, x, dim % len(build.shape_of(x)), ids)
-
-
-def take(build: Builder, x: Operand, dim: int, ids: Operand) -> Operand:
-    """Return the entries `ids` (a vector) of `x` along `dim`; a range of them is a slice."""
-    shape = build.shape_of(x)
-    count, start = build.shape_of(ids)[0], build.range_start(ids)
-    if start is not None:
-        return build.slice(x, dim, start, count)
-    if isinstance(ids, torch.Tensor):
-        if ids.numel() and not -int(str(shape[dim])) <= int(ids.min()) <= int(ids.max()) < int(str(shape[dim])):
-            raise Refused(f"an index is outside 0..{shape[dim]}")
-        ids = torch.where(ids < 0, ids + int(str(shape[dim])), ids)
-    out = (*shape[:dim], count, *shape[dim + 1 :])
-    return build.add("index_select", (x, ids), out, build.dtype(x), {"dim": dim})
-
-
-@lowers("aten.flip")
-def flip(build: Builder, x: Operand, dims: Sequence[int]) -> Operand:
-    for dim in dims:
-        extent = build.shape_of(x)[dim]
-        if not isinstance(extent, int):
-            raise Refused("flip of a symbolic extent")
-        x = take(build, x, dim % len(build.shape_of(x)), torch.arange(extent - 1, -1, -1))
-    return x
-
-
 def _full(build: Builder, value: Scalar, shape: Shape, dtype: str) -> Operand:
     if isinstance(value, float) and not math.isfinite(value):
         return build.expand(build.number(value, dtype), shape)  # JSON holds no infinity
     if dtype in ("f32", "f16") and not isinstance(value, (str, Op)):
         value = float(value)
-    return build.add("full", (), shape, dtype, {"value": int(value) if isinstance(value, bool) else value})
+    return build.add(
+        "full", (), shape, dtype, {"value": int(value) if isinstance(value, bool) else value}
+    )
 
 
 @lowers("aten.full.default", "aten.new_full")
@@ -260,8 +231,15 @@ def full_like(build: Builder, *args: Any, **_: Any) -> Operand:
     return _full(build, args[-1], build.out_shape, build.out_dtype)
 
 
-@lowers("aten.zeros", "aten.zeros_like", "aten.new_zeros", "aten.empty", "aten.empty_like", "aten.empty_permuted",
-        "aten.new_empty")  # fmt: skip
+@lowers(
+    "aten.zeros",
+    "aten.zeros_like",
+    "aten.new_zeros",
+    "aten.empty",
+    "aten.empty_like",
+    "aten.empty_permuted",
+    "aten.new_empty",
+)
 def zeros(build: Builder, *_: Any, **__: Any) -> Operand:
     return _full(build, 0, build.out_shape, build.out_dtype)
 

@@ -12,6 +12,7 @@ Way of the data: file -> `gguf_header` (checks) -> the gguf package -> `Weights`
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from exporter.models.weights import Table, expect_shape, float_embedding, float_
 from exporter.quantize import QuantEmbedding, QuantLinear
 from runtime_py.errors import ExportError
 
+QUANT_SUFFIX = re.compile(r"[.-](Q\d\w*|B?F(16|32))$")  # general.name is often a recipe
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
 
 # The model's name of a weight -> the file's, inside `layers.N.` -> `blk.N.`
@@ -62,7 +64,7 @@ def load_gguf(path: Path, *, max_context: int, kv_dtype: torch.dtype = torch.flo
     eos = stop_ids(fields.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom"))
     return Checkpoint(
         model=model,
-        name=str(fields.get("general.name") or path.stem),
+        name=QUANT_SUFFIX.sub("", path.stem),
         tokenizer=tokenizer,
         chat_template=fields.get("tokenizer.chat_template"),
         special_tokens=_special_tokens(fields),
