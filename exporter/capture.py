@@ -34,6 +34,7 @@ from exporter.examples import (
     make_domain,
     name_arguments,
     pick_values,
+    separated,
     set_symbols,
 )
 from exporter.symbolic import Domain, Place, Sym
@@ -83,7 +84,8 @@ def capture(
     arguments = name_arguments(module, example_inputs)
     check_symbols(symbols, arguments)
     domain = make_domain(symbols, constraints)
-    arguments = set_symbols(arguments, symbols, pick_values(arguments, symbols, domain))
+    values = pick_values(arguments, symbols, domain)
+    arguments = separated(set_symbols(arguments, symbols, values))
     scalars = {
         place: name
         for name, sym in symbols.items()

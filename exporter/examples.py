@@ -188,6 +188,21 @@ def set_symbols(
     return result
 
 
+def separated(arguments: Arguments) -> Arguments:
+    """Return the arguments with no memory shared between two tensors: torch.export takes one object
+    given twice for one input, and the graph would forget the other.
+    """
+    seen: set[int] = set()
+    result = {}
+    for name, value in arguments.items():
+        if isinstance(value, torch.Tensor):
+            memory = value.untyped_storage().data_ptr()
+            value = value.clone() if memory in seen else value
+            seen.add(memory)
+        result[name] = value
+    return result
+
+
 def _resize(tensor: torch.Tensor, dim: int, extent: int) -> torch.Tensor:
     have = tensor.shape[dim]
     if have == extent:

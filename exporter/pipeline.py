@@ -63,7 +63,7 @@ def export(
         raise OptionError(
             f"unknown options {unknown}", hint=f"export takes {', '.join(DESCRIPTIONS)}, ..."
         )
-    was_training = module.training
+    modes = {part: part.training for part in module.modules()}
     module.eval()
     try:
         captured = capture(module, example_inputs, symbols, constraints)
@@ -72,7 +72,8 @@ def export(
         names = [port.name for port in emitted.graph.outputs]
         golden = run_steps(module, captured, golden_steps or (), names)
     finally:
-        module.train(was_training)
+        for part, mode in modes.items():
+            part.training = mode
     graph = replace(emitted.graph, specializations=_specializations(captured, specializations))
     check(Emitted(graph, emitted.constants))
     return write_bundle(

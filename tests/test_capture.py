@@ -164,3 +164,14 @@ def test_expressions_floor_as_python_does() -> None:
         to_expr(sympy.Max(s, t), names)
     with pytest.raises(ExportError, match="data of a tensor"):
         to_expr(sympy.Symbol("u0", integer=True), names)
+
+
+def test_one_tensor_given_twice_is_two_inputs() -> None:
+    class Difference(torch.nn.Module):
+        def forward(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+            return a - 2 * b + 4 * c
+
+    x = torch.ones(4, 4)
+    captured = captured_and_settled(Difference(), (x, x, x.T), {})
+    inputs = [node for node in captured.program.graph.nodes if node.op == "placeholder"]
+    assert all(node.users for node in inputs)

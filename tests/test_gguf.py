@@ -98,7 +98,7 @@ def test_blocks_are_carried_over_bit_by_bit(kind: Kind, tmp_path: Path) -> None:
 def test_texts_and_ids(tmp_path: Path) -> None:
     write_gguf(tmp_path / "m.gguf", TINY, make_weights(TINY, 0))
     checkpoint = load_checkpoint(tmp_path / "m.gguf", max_context=2048)
-    assert checkpoint.name == "tiny"
+    assert checkpoint.name == "m"  # the file, not general.name
     assert checkpoint.model.config.max_context == TINY.context
     assert checkpoint.generation == {"eos_token_id": [1, 2], "bos_token_id": 0}
     assert checkpoint.special_tokens == {"bos_token": "<|bos|>", "eos_token": "<|end|>"}

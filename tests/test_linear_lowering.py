@@ -86,8 +86,8 @@ def test_every_case_lowers_to_legal_dispatches(case: LinearCase, device: str) ->
     [
         ("gpu", 1, "linear_gemv"), ("gpu", 15, "linear_gemv"), ("gpu", 16, "linear_gemv"),
         ("gpu", 17, "linear_gemm"), ("plain", 1, "linear_gemv"), ("plain", 512, "linear_gemm"),
-        ("software", 1, "linear_quad_gemv"), ("software", 2, "linear_quad_gemv"),
-        ("software", 3, "linear_quad_gemm"), ("software", 512, "linear_quad_gemm"),
+        ("software", 1, "linear_quad_gemv"), ("software", 4, "linear_quad_gemv"),
+        ("software", 5, "linear_quad_gemm"), ("software", 512, "linear_quad_gemm"),
     ],
 )  # fmt: skip
 def test_the_route_follows_the_device_and_the_greatest_m(

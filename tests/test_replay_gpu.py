@@ -262,7 +262,7 @@ class ReadTensor(nn.Module):
     """Reads its integer from a one-element int64 tensor."""
 
     def forward(self, x: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
-        number = int(n.item())
+        number = n.item()
         return x + number, torch.full((1,), number, dtype=torch.int64)
 
 

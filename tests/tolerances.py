@@ -60,6 +60,14 @@ DEQUANTIZED: Pair = (1e-6, 2e-5)
 # The graph interpreter before and after a fusion, both float64: only the order of sums may differ.
 FUSED_F64: Pair = (1e-10, 1e-10)
 
+# SmolLM2's logits on the GPU against eager float32: 30 layers of f32 sums in another order.
+MODEL_LOGITS: Pair = (1e-3, 1e-3)
+# The same prompt in one piece, in pieces and token by token: other routes (tiles, vectors) sum in
+# another order, and 30 layers carry that on; logits are up to 30.
+MODEL_CUTS: Pair = (1e-3, 1e-3)
+# Eager's best logit must lead by this much before another choice is called wrong.
+MARGIN = 1e-3
+
 # -- keyword arguments of torch's and numpy's comparers
 
 # Two orders of summation of the same float32 numbers, over widths up to a few hundred, two layers.

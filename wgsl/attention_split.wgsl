@@ -20,7 +20,7 @@ axes:
   heads: 1..8             # query heads of a workgroup: one read of K and V serves them all
   threads: 4, 8, 16, 32, 64, 128
   tile: 16, 32, 64, 128, 256      # keys between two barriers
-  rows: 1, 2, 4           # keys whose products a thread computes at a time
+  rows: 1, 2, 4, 8           # keys that a thread works on at a time
   across: int             # threads side by side over the D of V
   cache: f32, f16
   mask: none, f32, u32
@@ -33,11 +33,11 @@ launch: grid (splits, Hkv * rounds, B * S); four threads share a key's product; 
 accuracy: f32; the maximum is subtracted, so logits of any size are safe; keys that are not visible are never read
 -#}
 {% import "macros/attention.wgsl" as attention %}
+{% import "macros/attention_split.wgsl" as part %}
 {% set U = head_dim // vec %}
 {% set T = "vec4<f32>" if vec == 4 else "f32" %}
 {% set stored = "vec4<" ~ cache ~ ">" if vec == 4 else cache %}
 {% set per = (U + across - 1) // across %}
-{% set even = U % across == 0 %}
 {% set slices = threads // across %}
 {% set parts = [[8, threads // heads] | min, 1] | max %}
 {% set key_rows = threads // 4 %}
@@ -110,91 +110,16 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) la
 
     for (var start = begin; start < end; start += {{ tile }}u) {
         let count = min(end - start, {{ tile }}u);
-        for (var r = lane / 4u; r < count; r += {{ key_rows * rows }}u) {
-{% for j in range(rows) %}
-            let at{{ j }} = base + (start + min(r + {{ j * key_rows }}u, count - 1u)) * params.k_c;
-{% endfor %}
-{% for g in range(heads) %}{% for j in range(rows) %}
-            var s{{ g }}_{{ j }} = 0.0;
-{% endfor %}{% endfor %}
-            for (var u = quarter; u < {{ U }}u; u += 4u) {
-{% for j in range(rows) %}
-                let k{{ j }} = {{ T }}(k[at{{ j }} + u]);
-{% endfor %}
-{% for g in range(heads) %}
-                let q{{ g }} = queries[{{ g * U }}u + u];
-{% for j in range(rows) %}
-                s{{ g }}_{{ j }} += {{ "dot(q%d, k%d)" % (g, j) if vec == 4 else "q%d * k%d" % (g, j) }};
-{% endfor %}
-{% endfor %}
-            }
-{% for j in range(rows) %}
-            if (r + {{ j * key_rows }}u < count) {
-{% for g in range(heads) %}
-                pool[((r + {{ j * key_rows }}u) * {{ heads }}u + {{ g }}u) * 4u + quarter] = s{{ g }}_{{ j }};
-{% endfor %}
-            }
-{% endfor %}
-        }
-        workgroupBarrier();
-{% for g in range(heads) %}
-        for (var i = lane; i < count; i += {{ threads }}u) {
-            let p = (i * {{ heads }}u + {{ g }}u) * 4u;
-            let product = (pool[p] + pool[p + 1u]) + (pool[p + 2u] + pool[p + 3u]);
-            weights[{{ g * tile }}u + i] = score(product, batch, head{{ g }}, token, start + i);
-        }
-{% endfor %}
-        workgroupBarrier();
-        for (var p = lane; p < {{ heads * parts }}u; p += {{ threads }}u) {
-            var peak = LOWEST;
-            for (var i = p % {{ parts }}u; i < count; i += {{ parts }}u) {
-                peak = max(peak, weights[p / {{ parts }}u * {{ tile }}u + i]);
-            }
-            peaks[p] = peak;
-        }
-        workgroupBarrier();
-{% for g in range(heads) %}
-        var new{{ g }} = peak{{ g }};
-        for (var i = 0u; i < {{ parts }}u; i++) {
-            new{{ g }} = max(new{{ g }}, peaks[{{ g * parts }}u + i]);
-        }
-        let shrink{{ g }} = exp(peak{{ g }} - new{{ g }});
-        peak{{ g }} = new{{ g }};
-        total{{ g }} *= shrink{{ g }};
-{% for n in range(per) %}
-        o{{ g }}_{{ n }} *= shrink{{ g }};
-{% endfor %}
-        for (var i = lane; i < count; i += {{ threads }}u) {
-            let s = weights[{{ g * tile }}u + i];
-{% if mask == "none" %}
-            weights[{{ g * tile }}u + i] = exponential(s - peak{{ g }});
+        {{ part.products(U, heads, rows, key_rows, T, vec) }}
+        {{ part.softmax(heads, threads, tile, parts, per, mask) | trim }}
+{% if rows > 1 and mask == "none" %}
+        let whole = select(0u, count - count % {{ rows }}u, slice < {{ slices }}u);
+        {{ part.values(rows, "slice * %du" % rows, "whole", slices * rows, U, heads, tile, across, per, T, mask) }}
+        let rest = count - count % {{ rows }}u + select(slice, count, slice >= {{ slices }}u);
 {% else %}
-            weights[{{ g * tile }}u + i] = select(exponential(s - peak{{ g }}), -1.0, s == LOWEST);
+        let rest = select(slice, count, slice >= {{ slices }}u);
 {% endif %}
-        }
-{% endfor %}
-        workgroupBarrier();
-        for (var i = select(slice, count, slice >= {{ slices }}u); i < count; i += {{ slices }}u) {
-            let row = base + (start + i) * params.k_c + column;
-{% for n in range(per) %}
-{% if even or n < per - 1 %}
-            let v{{ n }} = {{ T }}(v[row + {{ n * across }}u]);
-{% else %}
-            let v{{ n }} = {{ T }}(v[row + select(0u, {{ n * across }}u, column + {{ n * across }}u < {{ U }}u)]);
-{% endif %}
-{% endfor %}
-{% for g in range(heads) %}
-            let w{{ g }} = weights[{{ g * tile }}u + i];
-{% if mask != "none" %}
-            if (w{{ g }} != -1.0) {
-{% endif %}
-            total{{ g }} += w{{ g }};
-{% for n in range(per) %}
-            o{{ g }}_{{ n }} += w{{ g }} * v{{ n }};
-{% endfor %}
-{{ "            }\n" if mask != "none" }}
-{%- endfor %}
-        }
+        {{ part.values(1, "rest", "count", slices, U, heads, tile, across, per, T, mask) }}
     }
 
     if (slice < {{ slices }}u) {

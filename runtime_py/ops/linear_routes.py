@@ -8,7 +8,7 @@ Way of the data: under `ops.linear`, which turns a route into dispatches.
 |----------------|-----------|------------------|---------------------------------------------|
 | a GPU          | 16        | linear_gemv      | a few outputs of all rows                   |
 | a GPU          | more      | linear_gemm      | a 32x32 or 64x64 tile                       |
-| a CPU adapter  | 2         | linear_quad_gemv | 16 or 32 outputs of all rows, by 4 threads  |
+| a CPU adapter  | 4         | linear_quad_gemv | 16 or 32 outputs of all rows, by 4 threads  |
 | a CPU adapter  | more      | linear_quad_gemm | 8 rows by 16 outputs, by 4 threads          |
 
 M is the upper bound over the program's ranges: a kernel is right for every M below it.
@@ -29,7 +29,7 @@ from runtime_py.schema import Node
 from runtime_py.symbols import Expr, product
 
 GEMV_ROWS = 16
-QUAD_GEMV_ROWS = 2
+QUAD_GEMV_ROWS = 4
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def _quad_gemv(part: Linear, most: int) -> Route:
 
 
 def _quad_gemm(part: Linear, most: int) -> Route:
-    rows, quads = 1 if most <= 4 else 2, 4 if part.act == "none" else 2
+    rows, quads = 2, 4 if part.act == "none" else 2
     kernel_key = key("linear_quad_gemm", rows=rows, quads=quads, **part.axes())
     return Route(kernel_key, 4 * rows, 4 * quads, f"M up to {most} on a CPU adapter")
 
