@@ -35,14 +35,12 @@ PROMPTS = {
     "chat": Prompt("What is the capital of Italy?", chat=True),
     "chat-accents": Prompt("Say “good morning” in German, Zürich style 😀", chat=True),
     "python": Prompt('def fibonacci(n):\n    """Return the n-th Fibonacci number."""\n'),
-    "javascript": Prompt("const squares = [1, 2, 3].map((x) =>"),
     "json": Prompt('{"name": "Ada", "born": 1815, "languages": ["'),
     "chinese": Prompt("人工智能的未来是"),
     "arabic": Prompt("السلام عليكم"),
     "emoji": Prompt("I love 🍕 and 🎉 because 👩‍👩‍👧"),
     "numbers": Prompt("1, 1, 2, 3, 5, 8, 13, 21,"),
     "spaces": Prompt("\n\n\t  - item one\n\t  - item two\n"),
-    "story": Prompt("Once upon a time, in a small village by the sea, there lived"),
     "long": Prompt(FACTS * 12, tokens=LONG_TOKENS),
 }
 

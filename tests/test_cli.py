@@ -80,9 +80,13 @@ def test_a_process_prints_one_document_and_exits_with_0(toys: pathlib.Path) -> N
     answer = json.loads(line)
     assert set(answer) == FIELDS
     assert all(isinstance(i, int) for i in answer["prompt_ids"] + answer["ids"])
-    assert {"prompt_tokens", "generated_tokens", "prefill_ms", "decode_ms", "first_token_ms"} <= set(
-        answer["timings"]
-    )
+    assert {
+        "prompt_tokens",
+        "generated_tokens",
+        "prefill_ms",
+        "decode_ms",
+        "first_token_ms",
+    } <= set(answer["timings"])
     assert answer["timings"]["generated_tokens"] == len(answer["ids"]) == 4
     assert {"vendor", "architecture", "features", "limits"} <= set(answer["adapter"])
     assert {"programs", "memory", "options", "pipelines", "timings"} <= set(answer["report"])

@@ -165,7 +165,10 @@ def test_a_lost_device_is_an_error_and_loading_again_answers(toys: pathlib.Path)
 def spoil(name: str, old: str, new: str) -> bytes:
     """Return the runtime's archive with a template that does not compile."""
     packed = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(build_archive())) as source, zipfile.ZipFile(packed, "w") as out:
+    with (
+        zipfile.ZipFile(io.BytesIO(build_archive())) as source,
+        zipfile.ZipFile(packed, "w") as out,
+    ):
         for entry in source.namelist():
             data = source.read(entry)
             if entry == name:

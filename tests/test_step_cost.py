@@ -7,6 +7,7 @@ between two generations of different length, so that what a request costs once d
 
 from __future__ import annotations
 
+import itertools
 import pathlib
 from collections.abc import Iterator
 from typing import Any
@@ -70,9 +71,7 @@ def test_a_decode_step_calls_js_at_most_ten_times(counts: list[dict[str, Any]]) 
     assert calls["run"] == 1
 
 
-def test_the_runtime_counts_its_own_calls_right(
-    model: Model, counts: list[dict[str, Any]]
-) -> None:
+def test_the_runtime_counts_its_own_calls_right(model: Model, counts: list[dict[str, Any]]) -> None:
     """`js_calls` of the report leaves out the event loop and the message to whoever listens."""
     calls = per_token("calls", counts)
     counted = sum(n for name, n in calls.items() if name not in ("scheduleCallback", "emit"))
@@ -98,7 +97,10 @@ def test_decoding_creates_nothing(counts: list[dict[str, Any]]) -> None:
 
 def test_decoding_leaves_no_proxy_behind(counts: list[dict[str, Any]]) -> None:
     assert counts[2]["live"] == counts[1]["live"]
-    made = [after["proxies"] - before["proxies"] for before, after in zip(counts, counts[1:], strict=False)]
+    made = [
+        after["proxies"] - before["proxies"]
+        for before, after in itertools.pairwise(counts)
+    ]
     assert made[0] == made[1], "proxies are made per token, not per request"
 
 

@@ -124,4 +124,6 @@ def require(got: Any, want: Any, pair: Pair, what: str = "") -> None:
         raise AssertionError(f"{what}: shape {g.shape}, expected {w.shape}")
     error = np.where(np.isnan(g) | np.isnan(w), np.inf, np.abs(g - w))
     place = np.unravel_index(int(error.argmax()), error.shape) if error.ndim else ()
-    raise AssertionError(f"{what}: {g[place]} at {tuple(map(int, place))}, expected {w[place]} within {pair}")
+    raise AssertionError(
+        f"{what}: {g[place]} at {tuple(map(int, place))}, expected {w[place]} within {pair}"
+    )
