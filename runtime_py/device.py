@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import js
+import tabfire_loop
 import tabfire_profile
 import tabfire_replay
 import tabfire_weights
@@ -165,6 +166,10 @@ class Device:
     def program(self, spec: dict[str, Any]) -> Any:
         """Return a `Program` of web/replay.js."""
         return tabfire_replay.Program.new(self.handle, _object(**spec))
+
+    def loop(self, program: Any, token: Any, capacity: int) -> Any:
+        """Return a `Loop` of web/loop.js over a `Program`."""
+        return tabfire_loop.Loop.new(program, token, capacity)
 
     async def profile(self, program: Any) -> list[float]:
         """Run a step of a `Program` and return the GPU nanoseconds of each dispatch."""

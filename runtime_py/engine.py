@@ -24,6 +24,7 @@ from runtime_py.context import Context
 from runtime_py.errors import ContextFullError, InputError
 from runtime_py.generation import Request, Stream
 from runtime_py.model import Model, SessionModel
+from runtime_py.next_token import with_next_token
 from runtime_py.sampling import SamplingOptions
 from runtime_py.schema import Manifest
 from runtime_py.stops import stop_token_ids
@@ -65,7 +66,7 @@ class Engine:
         from runtime_py.js_tokenizer import JsBackend
         from runtime_py.session import Session
 
-        session = await Session.load(url, options, progress)
+        session = await Session.load(url, options, progress, with_next_token)
         try:
             return await _assemble(session, JsBackend)
         except BaseException:
@@ -207,6 +208,7 @@ async def _assemble(session: Any, make_backend: Callable[[str], Backend]) -> Eng
     text, generation = manifest.text, manifest.generation
     tokens = {name: token for name, token in (text.get("special_tokens") or {}).items() if token}
     model, tokenizer, template = SessionModel(session), None, None
+    await model.prepare()
     if text.get("tokenizer"):
         backend = make_backend(await session.bundle.read_text(text["tokenizer"]))
         tokenizer = Tokenizer(backend, tokens.get("bos_token", "") if text.get("add_bos") else "")

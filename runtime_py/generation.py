@@ -72,7 +72,8 @@ class Request:
 class Decoder(Protocol):
     """Where tokens come from: the host samples one a step, a GPU may bring several.
 
-    A model that brings its own has a method `decoder(context, request, logits)`. Whatever it puts
+    A model that brings its own has a method `decoder(context, request, logits)`, which may return
+    None to leave a request to the host. Whatever a decoder puts
     into the cache it notes with `context.extend`, also ids that nobody will read.
     """
 
@@ -190,9 +191,11 @@ class Stream:
         self._clock.start(self._context.computed)
         logits = await self._context.evaluate(self.prompt_ids, self._check_aborted)
         self._clock.end_prefill(self._context.computed)
-        make_decoder = getattr(self._context.model, "decoder", HostDecoder)
-        decoder: Decoder = make_decoder(self._context, self.request, logits)
-        return decoder
+        make_decoder = getattr(self._context.model, "decoder", None)
+        decoder: Decoder | None = None
+        if make_decoder is not None:
+            decoder = make_decoder(self._context, self.request, logits)
+        return decoder or HostDecoder(self._context, self.request, logits)
 
     def _check_aborted(self) -> None:
         if self._aborted:

@@ -19,11 +19,17 @@ from dataclasses import dataclass
 
 import jinja2
 
-from runtime_py.errors import InternalError
-from runtime_py.ops.base import Axis, KernelKey
+from runtime_py.errors import FeatureMissingError, InternalError
+from runtime_py.ops.base import Axis, Caps, KernelKey
 
 HEADER = re.compile(r"\{#-?\s*(.*?)-?#\}", re.DOTALL)
 FIELDS = ("purpose", "formula", "bindings", "params", "axes", "requires", "launch", "accuracy")
+ENABLE = re.compile(r"^enable (\w+);", re.MULTILINE)
+FEATURES = {
+    "f16": "shader-f16",
+    "subgroups": "subgroups",
+    "chromium_experimental_subgroup_matrix": "chromium-experimental-subgroup-matrix",
+}
 DEFAULT_ROOT = pathlib.Path(__file__).resolve().parent.parent / "wgsl"
 
 
@@ -131,6 +137,17 @@ class KernelLibrary:
         template = self._environment.get_template(f"{key.kernel}.wgsl")
         text = template.render(dict(key.axes))
         return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+
+
+def require_features(key: KernelKey, text: str, caps: Caps) -> None:
+    """Raise `FeatureMissingError` if WGSL `text` enables what the device does not have."""
+    for extension in ENABLE.findall(text):
+        feature = FEATURES.get(extension)
+        if feature is not None and feature not in caps.features:
+            raise FeatureMissingError(
+                f"kernel {key} needs the device feature {feature!r}, which this adapter lacks",
+                hint="store the tensors that it reads or writes as float32",
+            )
 
 
 def wgsl_float(value: float) -> str:

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from runtime_py.errors import BadBundleError
+from runtime_py.greedy import CacheNotes, GreedyDecoder, Loop
+from runtime_py.next_token import LOGITS, NEXT, TOKENS
 from runtime_py.sampling import Row
 from runtime_py.schema import Graph, Value
 from runtime_py.tensor import Tensor
-
-TOKENS, LOGITS = "tokens", "logits"
 
 
 class Model(Protocol):
@@ -42,11 +42,24 @@ class Model(Protocol):
         """Forget every token: the cache gets its initial content back."""
 
 
+class LastRow:
+    """The logits of one position, with the greatest already found: `best` is its id."""
+
+    def __init__(self, logits: Tensor, best: int) -> None:
+        self._logits, self.best = logits, best
+
+    def tolist(self) -> list[float]:
+        """Return the V logits as Python floats."""
+        numbers: list[float] = self._logits.flat().tolist()
+        return numbers
+
+
 class SessionModel:
     """A session whose graph takes `tokens` [1, S] at `input_pos` and gives `logits` [1, L, V]."""
 
     def __init__(self, session: Any) -> None:
         self.session = session
+        self._loop: Loop | None = None
         graph: Graph = session.graph
         logits = _port(graph, LOGITS)
         _port(graph, TOKENS)
@@ -61,24 +74,47 @@ class SessionModel:
         self.max_prefill = graph.ranges["S"][1]
         self.context = graph.ranges["input_pos"][1] + 1
 
+    async def prepare(self) -> None:
+        """Make the loop that decodes on the GPU, where the session can replay one."""
+        named = {port.name for port in self.session.graph.outputs}
+        if NEXT in named and self.session.options.replay == "js":
+            from runtime_py.loop import TokenLoop
+
+            self._loop = await TokenLoop.make(self.session)
+
+    def decoder(self, context: CacheNotes, request: Any, logits: Row) -> GreedyDecoder | None:
+        """Return where the tokens of a greedy request come from; None: sample on the host."""
+        options = request.options
+        plain = options.temperature == 0.0 and options.repetition_penalty == 1.0
+        if self._loop is None or not plain or request.known_tokens < self.vocabulary:
+            return None
+        if not isinstance(logits, LastRow):
+            return None
+        end = min(self.context, len(request.prompt_ids) + request.limit - 1)
+        return GreedyDecoder(self._loop, context, logits.best, end)
+
     async def prefill(self, token_ids: Sequence[int], input_pos: int) -> Row:
         """Return the V logits after the last token."""
-        row: Row = (await self._run(token_ids, input_pos, 1)).flat()
-        return row
+        outputs = await self._run(token_ids, input_pos, 1)
+        if NEXT not in outputs:
+            row: Row = outputs[LOGITS].flat()
+            return row
+        return LastRow(outputs[LOGITS], int(outputs[NEXT].flat()[0]))
 
     async def logits(self, token_ids: Sequence[int], input_pos: int) -> Tensor:
         """Return the logits after each token, [S, V]."""
-        rows = await self._run(token_ids, input_pos, len(token_ids))
+        rows = (await self._run(token_ids, input_pos, len(token_ids)))[LOGITS]
         return Tensor(rows.dtype, (len(token_ids), self.vocabulary), rows.data)
 
     def reset(self) -> None:
         """Put the session's mutable buffers back."""
         self.session.reset()
 
-    async def _run(self, token_ids: Sequence[int], input_pos: int, rows: int) -> Tensor:
+    async def _run(self, token_ids: Sequence[int], input_pos: int, rows: int) -> dict[str, Tensor]:
         inputs = {TOKENS: list(token_ids)}
-        outputs = await self.session.run(inputs, S=len(token_ids), input_pos=input_pos, L=rows)
-        result: Tensor = outputs[LOGITS]
+        result: dict[str, Tensor] = await self.session.run(
+            inputs, S=len(token_ids), input_pos=input_pos, L=rows
+        )
         return result
 
 

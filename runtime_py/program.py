@@ -146,6 +146,12 @@ class Program:
         at = self.inline[name] * 4
         self._words.data[at : at + len(data)] = data
 
+    def step_words(self, values: Mapping[str, int]) -> bytearray:
+        """Return `words` for a step at `values` (as they are, for none); valid until the next."""
+        if values:
+            self._words.update(values)
+        return self._words.data
+
     async def run(self, values: Mapping[str, int], replay: str) -> None:
         """Run one step at these symbol values; its outputs lie in `output_bytes` afterwards."""
         self._words.update(values)

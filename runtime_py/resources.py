@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from runtime_py import device as gpu
@@ -20,7 +20,7 @@ from runtime_py import symbols
 from runtime_py.bundle import Bundle
 from runtime_py.device import STORAGE, Device
 from runtime_py.graph import value_bytes
-from runtime_py.kernels import KernelLibrary
+from runtime_py.kernels import KernelLibrary, require_features
 from runtime_py.memory import SlotPool
 from runtime_py.ops.base import KernelKey
 from runtime_py.options import SessionOptions
@@ -55,7 +55,10 @@ class Resources:
         await asyncio.gather(self._stream(url, progress), self._prepare(progress))
 
     async def _prepare(self, progress: Progress | None) -> None:
-        for ranges in self.graph.specializations:
+        at_load: Sequence[Mapping[str, Interval]] = self.graph.specializations
+        if not at_load and not self._sizing_symbols():
+            at_load = [{}]  # no extent ever changes: one program serves every step
+        for ranges in at_load:
             await self.make_program(ranges, progress)
 
     async def _stream(self, url: str, progress: Progress | None) -> None:
@@ -101,13 +104,18 @@ class Resources:
         for special in self.graph.specializations:
             if all(low <= values[name] <= high for name, (low, high) in special.items()):
                 return dict(special)
-        sized = {n for v in self.graph.values.values() for d in v.shape for n in symbols.names(d)}
+        sized = self._sizing_symbols()
         ranges = {}
         for symbol in self.graph.symbols:
             if symbol.name in sized:
                 ceiling = 1 << max(0, values[symbol.name] - 1).bit_length()
                 ranges[symbol.name] = (symbol.min, min(symbol.max, max(ceiling, symbol.min)))
         return ranges
+
+    def _sizing_symbols(self) -> set[str]:
+        """The symbols on which an extent depends."""
+        shapes = (value.shape for value in self.graph.values.values())
+        return {name for shape in shapes for dim in shape for name in symbols.names(dim)}
 
     async def make_program(
         self, ranges: Mapping[str, Interval], progress: Progress | None
@@ -122,11 +130,10 @@ class Resources:
             while len(self._slots) < len(self.pool.sizes_bytes):
                 size = self.pool.sizes_bytes[len(self._slots)]
                 self._slots.append(self.device.buffer(f"slot {len(self._slots)}", size, STORAGE))
-            slots = {name: self._slots[slot] for name, slot in plan.places.items()}
             program = Program(
                 plan,
                 self.device,
-                {**self.fixed, **slots},
+                self._buffers(plan),
                 self.pipelines,
                 self.graph.inputs,
                 self.graph.outputs,
@@ -136,6 +143,19 @@ class Resources:
         self._add_time("compile_ms", compiled - planned)
         self._add_time("bind_ms", gpu.now_ms() - compiled)
         return program
+
+    async def bind(self, ranges: Mapping[str, Interval], buffers: Mapping[str, Any]) -> Program:
+        """Return one more program over the plan for `ranges`, with the values named in `buffers`
+        in the caller's buffers, and without inputs and outputs of its own.
+        """
+        plans = [program.plan for program in self.programs]
+        fitting = [p for p in plans if all(p.ranges[n] == span for n, span in ranges.items())]
+        plan = fitting[0] if fitting else (await self.make_program(ranges, None)).plan
+        bound = {**self._buffers(plan), **buffers}
+        return Program(plan, self.device, bound, self.pipelines, (), ())
+
+    def _buffers(self, plan: Plan) -> dict[str, Any]:
+        return {**self.fixed, **{name: self._slots[slot] for name, slot in plan.places.items()}}
 
     async def _compile(self, plan: Plan, progress: Progress | None) -> None:
         todo: dict[KernelKey, Any] = {}
@@ -148,6 +168,7 @@ class Resources:
         async def compile_one(key: KernelKey, layout: Any) -> None:
             nonlocal done
             text = self.library.render(key)
+            require_features(key, text, self.device.caps)
             self.pipelines[key] = await self.device.pipeline(str(key), text, layout)
             done += 1
             if progress:

@@ -12,8 +12,9 @@ Way of the data: `bundle` + `plan` + `program` meet here; `engine` stands on it.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from runtime_py import device as gpu
@@ -27,6 +28,7 @@ from runtime_py.profile import DispatchTime, profile_program
 from runtime_py.program import Program
 from runtime_py.report import session_report
 from runtime_py.resources import Progress, Resources, static_bytes
+from runtime_py.schema import Graph
 from runtime_py.tensor import Tensor, pack
 
 
@@ -47,15 +49,18 @@ class Session:
         url: str,
         options: Mapping[str, Any] | SessionOptions | None = None,
         progress: Progress | None = None,
+        extend: Callable[[Graph], Graph] | None = None,
     ) -> Session:
-        """Return a session for the bundle at `url`, with weights on the GPU and pipelines compiled.
+        """Return a session for the bundle at `url`, its weights on the GPU, pipelines compiled.
 
-        `progress(stage, done, total)` hears "weights" in bytes and "compile" in pipelines. Raises
-        the typed errors of
-        `errors.py`; whatever a failed load had made is freed.
+        `progress(stage, done, total)` hears "weights" in bytes and "compile" in pipelines.
+        `extend` may add to the graph before it is planned. Raises the typed errors of `errors.py`;
+        whatever a failed load had made is freed.
         """
         parsed, start = SessionOptions.parse(options), gpu.now_ms()
         bundle = await Bundle.open(gpu.bundle_reader(url))
+        if extend is not None:
+            bundle = dataclasses.replace(bundle, graph=extend(bundle.graph))
         opened = gpu.now_ms()
         device = await Device.request(parsed.power_preference)
         try:

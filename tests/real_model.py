@@ -4,10 +4,10 @@ Input:  a row of tests/prompts.py. Output: its ids, and what eager PyTorch answe
 continuation of `COUNT` tokens with the logits that chose them.
 Way of the data: prompts -> real_model -> tests/test_smollm2.py, tests/test_step_cost.py.
 
-Greedy decoding is found as a fixed point: one pass over prompt + guess gives the best token at every
-position; that is the next guess, until nothing changes. A guess that changes nothing is the greedy
-continuation, whatever it started from; tests/data/smollm2_greedy.json holds first guesses that make
-one pass enough. After a change of prompts write it anew:
+Greedy decoding is found as a fixed point: one pass over prompt + guess gives the best token at
+every position; that is the next guess, until nothing changes. A guess that changes nothing is the
+greedy continuation, whatever it started from; tests/data/smollm2_greedy.json holds first guesses
+that make one pass enough. After a change of prompts write it anew:
 
     python -m tests.real_model
 """

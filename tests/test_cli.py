@@ -1,7 +1,7 @@
 """serve.py as a person uses it: every flag of `run`, its JSON, `bench`, and what a mistake is told.
 
-Malformed command lines, the page's server and prompts that are empty or outside the vocabulary are in
-tests/test_serve.py. The toy model says the words of `toy.REPLY`, one a token, after "<|assistant|>".
+Malformed command lines and a port in use are in tests/test_serve.py. The toy model says the words
+of `toy.REPLY`, one a token, after "<|assistant|>".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Loads that fail, and devices that go away: a typed error, nothing left behind, the next load answers.
+"""Loads that fail and devices that go away: a typed error, nothing left, the next load answers.
 
 All in one worker, through the host's `call`: what a page would go through without being reloaded.
 """

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 import exporter
 from exporter import QuantEmbedding, QuantLinear, Sym, ops
 from exporter.models.llama import LlamaConfig, RopeScaling, inverse_frequencies
-from runtime_py.errors import ExportError, InputError, UserError
+from runtime_py.errors import FeatureMissingError, InputError, UserError
 from tests import gpu, oracles, tolerances
 from tests.cases import (
     BROADCAST_OPS,
@@ -287,7 +287,7 @@ def rows_model(width: int) -> nn.Module:
 
 @pytest.mark.parametrize("width", [1, 3, 769, 5120])
 def test_rms_norm_rows_are_independent(width: int) -> None:
-    """Every row of seven equals the same row computed alone, bit by bit (CASE_BANK 16)."""
+    """Every row of seven equals the same row computed alone, bit by bit (16)."""
     rows = {"S": Sym(1, 7, at=("x", 1))}
     inputs = {"x": torch.zeros(1, 3, width)}
     folder = gpu.bundle(f"norm-rows-{width}", lambda: (rows_model(width), inputs, rows, ()))
@@ -299,7 +299,7 @@ def test_rms_norm_rows_are_independent(width: int) -> None:
 
 @pytest.mark.parametrize("shape", [(9, 17, 5), (7, 33, 3)], ids=str)
 def test_matmul_rows_are_independent(shape: tuple[int, int, int]) -> None:
-    """A tail tile of rows computes what the row computes alone (CASE_BANK 16)."""
+    """A tail tile of rows computes what the row computes alone (16)."""
     m, k, n = shape
     weight = tensor(n, k, mod=13, off=6)
 
@@ -471,20 +471,17 @@ def test_lengths_chain() -> None:
 
 
 def test_odd_counts_of_half_precision() -> None:
-    """Buffers and copies are multiples of 4 bytes; 3 elements of 2 bytes are not (CASE_BANK 34 j)."""
+    """Buffers and copies are multiples of 4 bytes; 3 elements of 2 bytes are not (34 j)."""
     inputs = [tensor(3).half(), tensor(1).half(), tensor(5, 1).half(), tensor(7).half()]
 
     def convert(*given: Tensor) -> Any:
         return tuple(x.float() * 2 for x in given)
 
     if "shader-f16" not in gpu.features():
-        message = "f16 tensors cannot be computed with on a host without shader-f16"
-        try:
-            got = gpu.run_batch("odd-f16", convert, inputs)
-        except UserError as error:
-            pytest.skip(f"{message}: refused with {type(error).__name__}: {error.message}")
-    else:
-        got = gpu.run_batch("odd-f16", convert, inputs)
+        with pytest.raises(FeatureMissingError, match="shader-f16"):
+            gpu.run_batch("odd-f16", convert, inputs)
+        pytest.skip(f"host {gpu.HOST} has no shader-f16: refused, as it must be; values not run")
+    got = gpu.run_batch("odd-f16", convert, inputs)
     for x, y in zip(inputs, got, strict=True):
         require(y, x.double() * 2, tolerances.EXACT)
 
@@ -498,11 +495,11 @@ def test_odd_counts(count: int) -> None:
 
 
 def test_no_tokens_is_a_typed_error() -> None:
-    """A binding of size 0 is invalid in WebGPU; S = 0 never gets that far (CASE_BANK 34 i)."""
+    """A binding of size 0 is invalid in WebGPU; S = 0 never gets that far (34 i)."""
     heads, kv_heads, head_dim, context, _ = DYNAMIC_SDPA
     q, kv = (np.zeros((1, 0, h, head_dim), np.float32) for h in (heads, kv_heads))
-    with gpu.opened(gpu.cached_bundle(heads, kv_heads, head_dim, context)) as session:
-        with pytest.raises(InputError, match="S = 0 is outside its range"):
-            session.run({"q": q, "k": kv, "v": kv}, S=0, input_pos=0)
-    with pytest.raises(ExportError):
+    folder = gpu.cached_bundle(heads, kv_heads, head_dim, context)
+    with pytest.raises(InputError, match="S = 0 is outside its range"):
+        exporter.run(folder, [gpu.step({"q": q, "k": kv, "v": kv}, S=0, input_pos=0)])
+    with pytest.raises(UserError, match="empty"):
         exporter.export(rows_model(4), {"x": torch.zeros(1, 0, 4)}, "/nowhere/empty", symbols={})

@@ -1,8 +1,8 @@
 """SmolLM2-135M in a browser against eager PyTorch on the same GGUF file: the whole way of the data.
 
 In the normal run every prompt of tests/prompts.py goes through the GPU together with eager's greedy
-continuation, which compares 64 choices and 64 rows of logits in one pass; two prompts are really generated.
-`make test-heavy` generates for all of them.
+continuation, which compares 64 choices and 64 rows of logits in one pass; two prompts are really
+generated. `make test-heavy` generates for all of them.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def test_a_piece_at_a_wrong_position_is_seen(model: Model) -> None:
     ids = real_model.encode(PROMPTS["chat"])
     whole = pieces(model, ids, (len(ids),))
     pieces(model, ids[:-1], (len(ids) - 1,))
-    for input_pos in (0, len(ids) - 2):
+    for input_pos in (len(ids) - 2, 0):
         asked = {"handle": model.info["handle"], "ids": ids[-1:], "input_pos": input_pos}
         row = model.host.call("logits", asked)[1]["logits"]
         assert not accept(row, whole[-1:], *MODEL_CUTS)

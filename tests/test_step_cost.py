@@ -1,8 +1,8 @@
 """What a decode step costs on the host: calls from Python into JS, dispatches, and things created.
 
-The numbers come from web/host/counting.js: every import through which Pyodide's wasm reaches JS, every
-`create...` of a GPU device, every Python object that JS was given. A figure per token is the difference
-between two generations of different length, so that what a request costs once drops out.
+The numbers come from web/host/counting.js: every import through which Pyodide's wasm reaches JS,
+every `create...` of a GPU device, every Python object that JS was given. A figure per token is the
+difference between two generations of different length, so that what a request costs once drops out.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def test_a_prompt_creates_nothing(model: Model) -> None:
 
 @pytest.mark.gpu
 def test_the_counters_see_what_is_made(toys: pathlib.Path) -> None:
-    """The control: loading creates all kinds of things, and driving a pass from Python calls JS often."""
+    """The control: loading creates all kinds of things; Python driving a pass calls JS often."""
     with open_model(toys / "third", options={"replay": "python"}) as model:
         first = model.ask("stats")["counts"]
         kinds = ("createBuffer", "createBindGroup", "createShaderModule")

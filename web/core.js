@@ -9,6 +9,7 @@
 // @ts-ignore -- its types are found under the package's name only, which a worker cannot resolve
 import { loadPyodide } from "./node_modules/pyodide/pyodide.mjs";
 import * as tokenizers from "./tokenizer.js";
+import * as loop from "./loop.js";
 import * as profile from "./profile.js";
 import * as replay from "./replay.js";
 import * as weights from "./weights.js";
@@ -78,6 +79,7 @@ export class Core {
       ...this.setting.watch?.(python),
     };
     python.registerJsModule("tabfire_worker", worker);
+    python.registerJsModule("tabfire_loop", loop);
     python.registerJsModule("tabfire_profile", profile);
     python.registerJsModule("tabfire_replay", replay);
     python.registerJsModule("tabfire_weights", weights);

@@ -19,6 +19,23 @@
  * @property {GPUBuffer} staging mappable buffer that receives the outputs
  */
 
+/**
+ * Record every dispatch of a step in one pass.
+ * @param {GPUCommandEncoder} encoder @param {Spec} spec @param {Int32Array} words @param {number} base where the step's words start
+ */
+export function record(encoder, spec, words, base) {
+  const { pipelines, groups, grids } = spec;
+  const pass = encoder.beginComputePass();
+  let current = null;
+  for (let i = 0; i < pipelines.length; i++) {
+    if (pipelines[i] !== current) pass.setPipeline((current = pipelines[i]));
+    pass.setBindGroup(0, groups[i]);
+    const g = base + grids[i];
+    pass.dispatchWorkgroups(words[g], words[g + 1], words[g + 2]);
+  }
+  pass.end();
+}
+
 export class Program {
   /** @param {GPUDevice} device @param {Spec} spec */
   constructor(device, spec) {
@@ -41,19 +58,9 @@ export class Program {
 
   /** Record all dispatches and output copies and submit them. */
   submit() {
-    const { pipelines, groups, grids } = this.spec;
-    const { words } = this;
     this.upload();
     const encoder = this.device.createCommandEncoder();
-    const pass = encoder.beginComputePass();
-    let current = null;
-    for (let i = 0; i < pipelines.length; i++) {
-      if (pipelines[i] !== current) pass.setPipeline((current = pipelines[i]));
-      pass.setBindGroup(0, groups[i]);
-      const g = grids[i];
-      pass.dispatchWorkgroups(words[g], words[g + 1], words[g + 2]);
-    }
-    pass.end();
+    record(encoder, this.spec, this.words, 0);
     this.finish(encoder);
   }
 

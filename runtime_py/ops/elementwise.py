@@ -19,9 +19,7 @@ from runtime_py.symbols import Expr, Op, Shape, ceil_div, product, show_shape
 CHUNK = 1024  # elements of a workgroup in the element kernels
 ARITHMETIC = ("add", "sub", "mul", "div", "maximum", "minimum", "pow")
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
-FUNCTIONS = (
-    "neg exp log sqrt rsqrt sin cos abs tanh sigmoid silu gelu gelu_tanh relu reciprocal square logical_not"
-).split()
+FUNCTIONS = ["neg", "exp", "log", "sqrt", "rsqrt", "sin", "cos", "abs", "tanh", "sigmoid", "silu", "gelu", "gelu_tanh", "relu", "reciprocal", "square", "logical_not"]
 ANY_DTYPE = ("f32", "f16", "i32", "u32")
 INTEGER_FUNCTIONS = ("neg", "abs", "relu", "square", "logical_not")
 POWERS = {2: "square", 0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}
