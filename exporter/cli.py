@@ -24,6 +24,7 @@ from exporter.schemes import SCHEMES
 from runtime_py.errors import OptionError, TabfireError
 
 KV_DTYPES = {"f32": torch.float32, "f16": torch.float16}
+SHORT_TURN = 16  # up to here a GPU reads each weight once for all tokens, without matrix tiles
 GOLDEN_TEXT = "The capital of France is Paris. Water boils at 100 degrees, and 7 times 6 is 42."
 # Tokens of each golden step, and how many of its rows are compared: a prompt, decoding, more of the
 # prompt, all rows.
@@ -153,11 +154,11 @@ def _golden_ids(checkpoint: Checkpoint) -> list[int]:
 
 
 def _specializations(max_prefill: int) -> list[dict[str, tuple[int, int]]]:
-    """Return the plans made at load: decoding, and a prompt of which only the last token's logits
-    are wanted.
+    """Return the plans made at load: decoding, a short turn, a prompt; of all, only the last
+    token's logits are wanted.
     """
-    decode = {"S": (1, 1), "L": (1, 1)}
-    return [decode, {"S": (2, max_prefill), "L": (1, 1)}] if max_prefill > 1 else [decode]
+    spans = [(1, 1), (2, min(SHORT_TURN, max_prefill)), (SHORT_TURN + 1, max_prefill)]
+    return [{"S": (low, high), "L": (1, 1)} for low, high in spans if low <= high]
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,6 +1,7 @@
 """Prints docs/OPS.md from the registry and the kernels' headers.
 
-Input:  `registry`, `wgsl/*.wgsl`. Output: Markdown on standard output; a test holds docs/OPS.md against it.
+Input:  `registry`, `wgsl/*.wgsl`. Output: Markdown on standard output; a test holds docs/OPS.md
+against it.
 
     python -m exporter.ops_page > docs/OPS.md
 """

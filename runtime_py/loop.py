@@ -36,6 +36,7 @@ class TokenLoop:
         self._js = session.device.loop(program.js, token, CAPACITY)
         self._views = {size: self._js.view(size) for size in SIZES}
         self._js_ids = self._js.id_bytes
+        self._js_submit, self._js_read = self._js.submit, self._js.read  # bound once, not a step
         self._ids = bytearray(4 * CAPACITY)
         self._words = bytearray(CAPACITY * len(self._program.step_words({})))
         self._pending: list[tuple[int, int]] = []  # (count, slot) of groups under way
@@ -90,7 +91,7 @@ class TokenLoop:
             step = self._program.step_words({"S": 1, "L": 1, "input_pos": self._input_pos + i})
             self._words[i * size : (i + 1) * size] = step
         self._views[count].assign(memoryview(self._words)[: count * size])
-        self._js.submit(count, self._slot)
+        self._js_submit(count, self._slot)
         self._session.device.calls += 2
         self._pending.append((count, self._slot))
         self._input_pos += count
@@ -98,7 +99,7 @@ class TokenLoop:
 
     async def _read(self, count: int, slot: int) -> Sequence[int]:
         device = self._session.device
-        await device.guard(self._js.read(count, slot))
+        await device.guard(self._js_read(count, slot))
         self._js_ids.assign_to(self._ids)
         device.calls += 3
         return memoryview(self._ids).cast("i")[:count].tolist()

@@ -78,7 +78,7 @@ class Words:
         return at
 
     def update(self, values: Mapping[str, int]) -> None:
-        """Compute every field for this step's symbol values; nothing when they are the last ones."""
+        """Compute every field for these symbol values; nothing if they are the last step's."""
         if values == self._values:
             return
         self._values = None  # an error below leaves some fields new, some old

@@ -107,11 +107,25 @@ def test_only_device_imports_js() -> None:
 
 
 def test_the_exporter_reads_the_runtime_s_contract_only() -> None:
-    allowed = {"schema", "symbols", "errors", "ops", "graph", "kernels", "reference", "json_reader", "tensor"}
+    allowed = {
+        "schema",
+        "symbols",
+        "errors",
+        "ops",
+        "graph",
+        "kernels",
+        "reference",
+        "json_reader",
+        "tensor",
+    }
     for path in (ROOT / "exporter").rglob("*.py"):
         for name in imports(path):
             parts = name.split(".")
-            if parts[0] == "runtime_py" and len(parts) > 1 and (ROOT / "runtime_py" / f"{parts[1]}.py").exists():
+            if (
+                parts[0] == "runtime_py"
+                and len(parts) > 1
+                and (ROOT / "runtime_py" / f"{parts[1]}.py").exists()
+            ):
                 assert parts[1] in allowed, f"{path}: {name}"
 
 

@@ -26,5 +26,7 @@ def test_links_to_files_lead_somewhere(page: pathlib.Path) -> None:
 @pytest.mark.parametrize("page", DOCS, ids=lambda p: p.name)
 def test_named_files_exist(page: pathlib.Path) -> None:
     text = page.read_text(encoding="utf-8")
-    for name in re.findall(r"`((?:runtime_py|exporter|wgsl|web|tests|docs|bench)/[\w./-]+\.\w+)`", text):
+    for name in re.findall(
+        r"`((?:runtime_py|exporter|wgsl|web|tests|docs|bench)/[\w./-]+\.\w+)`", text
+    ):
         assert (ROOT / name).exists(), name

@@ -23,6 +23,7 @@ from exporter.hosts.host import get_host
 from exporter.run import run
 from runtime_py.errors import (
     BadBundleError,
+    ContextFullError,
     DeviceLostError,
     InputError,
     IntegrityError,
@@ -30,6 +31,7 @@ from runtime_py.errors import (
     TabfireError,
 )
 from tests import damage
+from tests.toy import CONTEXT
 
 pytestmark = pytest.mark.gpu
 
@@ -240,3 +242,16 @@ def test_a_refused_call_does_not_disturb_the_next(model: Model) -> None:
         with pytest.raises(InputError):
             rows(model, ids, 0)  # type: ignore[arg-type]
     np.testing.assert_array_equal(rows(model, [1, 2, 3], 0), good)
+
+
+def test_a_step_past_the_context_is_refused(model: Model) -> None:
+    """By the engine, which goes on where it was, and by the session below; with both numbers."""
+    alone = rows(model, [1, 2, 3, 4], 0)
+    with pytest.raises(ContextFullError, match=f"2 tokens at {CONTEXT - 1} .* {CONTEXT}"):
+        rows(model, [1, 2], CONTEXT - 1)
+    np.testing.assert_array_equal(rows(model, [4], 3), alone[3:])
+    symbols = {"S": 2, "input_pos": CONTEXT - 1, "L": 1}
+    tokens = {"tokens": np.array([[1, 2]], np.int32)}
+    with pytest.raises(InputError, match=f"= {CONTEXT + 1} exceeds {CONTEXT}"):
+        model.host.call("run", {**model_handle(model), "symbols": symbols}, tokens)
+    np.testing.assert_array_equal(rows(model, [1, 2, 3, 4], 0), alone)

@@ -10,7 +10,13 @@ from typing import Any
 import pytest
 
 from runtime_py.bundle import Bundle
-from runtime_py.errors import BadBundleError, InputError, IntegrityError, UnsupportedOpError, UserError
+from runtime_py.errors import (
+    BadBundleError,
+    InputError,
+    IntegrityError,
+    UnsupportedOpError,
+    UserError,
+)
 from runtime_py.graph import check_graph, check_step, index_limits
 from runtime_py.ops import registry
 from runtime_py.schema import Graph, Manifest
@@ -27,7 +33,9 @@ def test_the_good_graph_passes_and_round_trips() -> None:
     assert Graph.from_json(json.loads(json.dumps(graph.to_json()))) == graph
 
 
-@pytest.mark.parametrize(("change", "words"), [row[1:] for row in GRAPHS], ids=[r[0] for r in GRAPHS])
+@pytest.mark.parametrize(
+    ("change", "words"), [row[1:] for row in GRAPHS], ids=[r[0] for r in GRAPHS]
+)
 def test_a_bad_graph_is_refused(change: Change, words: str) -> None:
     data = good_graph()
     change(data)
@@ -114,7 +122,11 @@ def bundle_files() -> dict[str, bytes]:
     graph = json.dumps(good_graph()).encode()
     manifest = good_manifest()
     manifest["files"] = [
-        {"path": "graph.json", "size_bytes": len(graph), "sha256": hashlib.sha256(graph).hexdigest()},
+        {
+            "path": "graph.json",
+            "size_bytes": len(graph),
+            "sha256": hashlib.sha256(graph).hexdigest(),
+        },
         {"path": "weights-00001.bin", "size_bytes": 1024, "sha256": "00" * 32},
     ]
     return {"graph.json": graph, "manifest.json": json.dumps(manifest).encode()}
@@ -127,7 +139,9 @@ def test_a_good_bundle_opens() -> None:
 def test_an_altered_file_is_named_with_both_hashes() -> None:
     files = bundle_files()
     files["graph.json"] = files["graph.json"].replace(b'"S"', b'"T"')
-    with pytest.raises(IntegrityError, match=r"graph.json has sha256 \w{64}, its manifest says \w{64}"):
+    with pytest.raises(
+        IntegrityError, match=r"graph.json has sha256 \w{64}, its manifest says \w{64}"
+    ):
         open_bundle(files)
 
 

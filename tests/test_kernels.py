@@ -60,7 +60,11 @@ def test_every_enumerated_axis_value_has_a_golden_text(kernel: str) -> None:
     assert keys, f"no golden key for {kernel}"
     for axis, legal in LIBRARY.header(kernel).axes.items():
         seen = {str(axes[axis]) for axes in keys}
-        want = {"True", "False"} if legal == "bool" else {w.strip() for w in legal.split(",") if "," in legal}
+        want = (
+            {"True", "False"}
+            if legal == "bool"
+            else {w.strip() for w in legal.split(",") if "," in legal}
+        )
         assert want <= seen, f"{kernel}.{axis}: {sorted(want - seen)} never rendered"
 
 
@@ -101,7 +105,10 @@ def test_a_key_outside_the_header_is_refused() -> None:
 
 def test_a_header_that_lacks_a_field_is_refused() -> None:
     with pytest.raises(InternalError, match="lacks launch"):
-        parse_header("k", "{#-\npurpose: p\nformula: f\nbindings:\nparams:\naxes:\nrequires: none\naccuracy: a\n-#}")
+        parse_header(
+            "k",
+            "{#-\npurpose: p\nformula: f\nbindings:\nparams:\naxes:\nrequires: none\naccuracy: a\n-#}",
+        )
 
 
 def test_floats_are_wgsl_literals() -> None:

@@ -64,7 +64,9 @@ def test_random_lifetimes_never_collide() -> None:
         tensors = []
         for i in range(60):
             first = rng.randrange(100)
-            tensors.append(Lifetime(str(i), rng.randrange(1, 5000), first, first + rng.randrange(20)))
+            tensors.append(
+                Lifetime(str(i), rng.randrange(1, 5000), first, first + rng.randrange(20))
+            )
         pool = SlotPool()
         places = pool.place(tensors)
         assert overlapping(tensors, places) == []

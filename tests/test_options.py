@@ -13,7 +13,14 @@ from runtime_py.options import SessionOptions
 
 @pytest.mark.parametrize(
     "given",
-    [{"repaly": "js"}, {"replay": "c"}, {"scratch_pool": 1}, {"debug": 9}, {"prefer": "kv_dtype"}, {"prefer": ["x"]}],
+    [
+        {"repaly": "js"},
+        {"replay": "c"},
+        {"scratch_pool": 1},
+        {"debug": 9},
+        {"prefer": "kv_dtype"},
+        {"prefer": ["x"]},
+    ],
 )
 def test_refused(given: dict[str, Any]) -> None:
     with pytest.raises(OptionError):
@@ -32,7 +39,9 @@ def test_f16_cache_fails_closed() -> None:
 
 
 def test_f16_cache_falls_back_only_when_allowed_and_says_so() -> None:
-    options, notes = SessionOptions.parse({"kv_dtype": "f16", "prefer": ["kv_dtype"]}).resolve(Caps())
+    options, notes = SessionOptions.parse({"kv_dtype": "f16", "prefer": ["kv_dtype"]}).resolve(
+        Caps()
+    )
     assert options.kv_dtype == "auto"
     assert "fell back" in notes[0]
 

@@ -189,18 +189,17 @@ def one_graph(row: Replay) -> pathlib.Path:
 
 @every_row
 def test_d_one_graph_for_every_step(row: Replay) -> None:
+    """Then the control in the same session: caches put back before every step."""
     run = golden(row)
-    steps = [gpu.step(s.inputs, state=True, S=s.tokens, input_pos=s.at) for s in run]
-    for step, got in zip(run, exporter.run(one_graph(row), steps), strict=True):
-        check(got, got["state"], step, f"{row.name}: {step.tokens} tokens at {step.at}")
-
-
-@every_row
-def test_d_control_fresh_caches_diverge(row: Replay) -> None:
-    run = golden(row)
-    steps = [gpu.step(s.inputs, S=s.tokens, input_pos=s.at) for s in run]
-    for step, got in zip(run, exporter.run(one_graph(row), steps, reset=True), strict=True):
-        check_divergence(got, step, f"{row.name}: {step.tokens} tokens at {step.at}")
+    with gpu.opened(one_graph(row)) as session:
+        for step in run:
+            got = session.run(step.inputs, S=step.tokens, input_pos=step.at)
+            label = f"{row.name}: {step.tokens} tokens at {step.at}"
+            check(got, session.state(), step, label)
+        for step in run:
+            session.reset()
+            got = session.run(step.inputs, S=step.tokens, input_pos=step.at)
+            check_divergence(got, step, f"{row.name}: {step.tokens} tokens at {step.at}, alone")
 
 
 @every_row
@@ -245,7 +244,7 @@ def test_d_however_the_tokens_are_cut() -> None:
         with pytest.raises(InputError, match="exceeds 16"):
             session.run({n: x[:, :3] for n, x in tokens.items()}, S=3, input_pos=total)
         assert session.run({n: x[:, :2] for n, x in tokens.items()}, S=2, input_pos=total)
-    require(answers[0], oracles.sdpa(*(tokens[n] for n in "qkv"), pos=0), SDPA_F32)
+    require(answers[0], oracles.sdpa(tokens["q"], tokens["k"], tokens["v"], 0), SDPA_F32)
 
 
 # -- symbolic integers
@@ -275,7 +274,7 @@ def test_an_integer_comes_back(module: nn.Module) -> None:
     symbols = {"n": Sym(0, 2**31 - 1, at="n")}
     folder = gpu.bundle(name, lambda: (module, inputs, symbols, ()))
     x = np.zeros(1, np.float32)
-    values = [start, SYMINT.set_to, np.int64(SYMINT.from_int64), 2**24, 2**31 - 1]
+    values: list[Any] = [start, SYMINT.set_to, np.int64(SYMINT.from_int64), 2**24, 2**31 - 1]
     steps = [{"inputs": {"x": x}, "symbols": {"n": value}} for value in values]
     for value, got in zip(values, exporter.run(folder, steps), strict=True):
         real, integer = got.values()

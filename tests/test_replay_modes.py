@@ -13,7 +13,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import exporter
 from exporter import QuantLinear, Sym, ops
 from runtime_py.errors import InternalError
 from runtime_py.memory import SlotPool
@@ -73,42 +72,29 @@ def block() -> pathlib.Path:
 STEPS = ((20, 0), (1, 20), (1, 21), (5, 22), (1, 27))
 
 
-def answers(**options: Any) -> bytes:
-    """Return the bytes of every output and of the state after every step."""
-    steps = [
-        gpu.step({"x": ramp((1, s, 64), 17, 8, 16, i)}, state=True, S=s, pos=at)
-        for i, (s, at) in enumerate(STEPS)
-    ]
+def answers(**options: Any) -> tuple[bytes, dict[str, int]]:
+    """Return the bytes of every output and of the state at the end, and the memory report."""
     parts = []
-    for got in exporter.run(block(), steps, options=options):
-        parts += [
-            got["output"].tobytes(),
-            *(got["state"][n].tobytes() for n in sorted(got["state"])),
-        ]
-        assert np.isfinite(got["output"]).all()
-        assert got["output"].any()
-    return b"".join(parts)
+    with gpu.opened(block(), options) as session:
+        for index, (tokens, at) in enumerate(STEPS):
+            x = ramp((1, tokens, 64), 17, 8, 16, index)
+            y = session.run({"x": x}, S=tokens, pos=at)["output"]
+            assert np.isfinite(y).all()
+            assert y.any()
+            parts.append(y.tobytes())
+        parts += [array.tobytes() for _, array in sorted(session.state().items())]
+        return b"".join(parts), session.report()["memory"]
 
 
 @pytest.mark.gpu
 def test_every_way_to_run_gives_the_same_bits() -> None:
-    plain = answers()
-    assert answers(replay="python") == plain
-    assert answers(scratch_pool=False) == plain
-    assert answers(attention="materialized") != plain, "the control: another route is noticed"
-
-
-@pytest.mark.gpu
-def test_the_pool_saves_memory_and_the_report_says_so() -> None:
-    x = ramp((1, 4, 64), 17, 8, 16)
-    sizes = {}
-    for pool in (True, False):
-        with gpu.opened(block(), {"scratch_pool": pool}) as session:
-            session.run({"x": x}, S=4, pos=0)
-            memory = session.report()["memory"]
-            sizes[pool] = memory["scratch_bytes"], memory["scratch_plain_bytes"]
-    assert sizes[True][0] < sizes[False][0]
-    assert sizes[True][0] < sizes[True][1]
+    plain, memory = answers()
+    assert answers(replay="python")[0] == plain
+    alone, memory_alone = answers(scratch_pool=False)
+    assert alone == plain
+    assert memory["scratch_bytes"] < memory_alone["scratch_bytes"]
+    assert memory["scratch_bytes"] < memory["scratch_plain_bytes"]
+    assert answers(attention="materialized")[0] != plain, "the control: another route is noticed"
 
 
 @pytest.mark.gpu

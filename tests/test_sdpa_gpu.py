@@ -43,8 +43,9 @@ def caches_after(row: Sdpa, inputs: Inputs) -> tuple[FloatArray, FloatArray]:
 
 def golden(row: Sdpa, inputs: Inputs, *, f16: bool = False) -> FloatArray:
     """Return the float64 result, cast to float32; `f16` rounds K and V as the cache does."""
-    kind = np.float16 if f16 else np.float32
-    k, v = (cache.astype(kind) for cache in caches_after(row, inputs))
+    k, v = caches_after(row, inputs)
+    if f16:
+        k, v = (cache.astype(np.float16).astype(np.float32) for cache in (k, v))
     return oracles.sdpa(inputs["q"], k, v, row.pos).astype(np.float32)
 
 

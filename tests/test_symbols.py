@@ -29,7 +29,18 @@ def test_evaluate(data: object, values: dict[str, int], want: int) -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [True, 1.5, None, "S + 1", "", ["%", 1, 2], ["+", 1], {"expr": 1}, 2**31, ["+", 1, "__import__('os')"]],
+    [
+        True,
+        1.5,
+        None,
+        "S + 1",
+        "",
+        ["%", 1, 2],
+        ["+", 1],
+        {"expr": 1},
+        2**31,
+        ["+", 1, "__import__('os')"],
+    ],
 )
 def test_parse_refuses(data: object) -> None:
     with pytest.raises(BadBundleError):

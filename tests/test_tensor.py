@@ -32,7 +32,12 @@ def test_pack_i32(data: object) -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [[0.5, -2.0], np.array([0.5, -2.0]), np.array([0.5, -2.0], np.float32), np.array([0.5, -2], "f2")],
+    [
+        [0.5, -2.0],
+        np.array([0.5, -2.0]),
+        np.array([0.5, -2.0], np.float32),
+        np.array([0.5, -2], "f2"),
+    ],
 )
 def test_pack_floats(data: object) -> None:
     assert pack("x", "f32", data, 2) == struct.pack("<2f", 0.5, -2.0)

@@ -27,7 +27,10 @@ def good_graph() -> Json:
             {"name": "z", "dtype": "f32", "shape": row},
         ],
         "constants": [
-            {"value": "w", "parts": [{"file": "weights-00001.bin", "offset_bytes": 256, "size_bytes": 32}]}
+            {
+                "value": "w",
+                "parts": [{"file": "weights-00001.bin", "offset_bytes": 256, "size_bytes": 32}],
+            }
         ],
         "buffers": [{"value": "state", "init": "w"}],
         "nodes": [
@@ -59,7 +62,11 @@ GRAPHS: list[tuple[str, Change, str]] = [
     ("symbol_past_int32", lambda g: g["symbols"][0].update(max=2**31), "range"),
     ("unknown_symbol", lambda g: _value(g, "x").update(shape=[1, "T", 8]), "'T' is not declared"),
     ("expression_text", lambda g: _value(g, "x").update(shape=[1, "S+1", 8]), "symbol name"),
-    ("expression_operator", lambda g: _value(g, "x").update(shape=[["**", 2, 8]]), "not an expression"),
+    (
+        "expression_operator",
+        lambda g: _value(g, "x").update(shape=[["**", 2, 8]]),
+        "not an expression",
+    ),
     ("constraint_unknown", lambda g: g["constraints"][0].update(expr=["+", "Q", 1]), "'Q'"),
     ("divisor_zero", lambda g: _value(g, "x").update(shape=[["//", 8, "pos"]]), "can be zero"),
     ("dtype", lambda g: _value(g, "x").update(dtype="f64"), "dtype 'f64'"),
@@ -79,13 +86,25 @@ GRAPHS: list[tuple[str, Change, str]] = [
     ("output_twice", lambda g: g["nodes"][1].update(outputs=["y"]), "defined twice"),
     ("output_undeclared", lambda g: g["nodes"][1].update(outputs=["q"]), "no entry in values"),
     ("port_undefined", lambda g: g["outputs"][0].update(value="q"), "never defined"),
-    ("mutates_a_weight", lambda g: g["nodes"][0].update(mutates=["w"]), "no buffer among its inputs"),
-    ("mutates_unread", lambda g: g["nodes"][0].update(mutates=["state"]), "no buffer among its inputs"),
+    (
+        "mutates_a_weight",
+        lambda g: g["nodes"][0].update(mutates=["w"]),
+        "no buffer among its inputs",
+    ),
+    (
+        "mutates_unread",
+        lambda g: g["nodes"][0].update(mutates=["state"]),
+        "no buffer among its inputs",
+    ),
     ("wrong_shape", lambda g: _value(g, "z").update(shape=[1, "S", 9]), "is declared"),
     ("literal_for_symbol", lambda g: _value(g, "y").update(shape=[1, 1, 8]), "is declared"),
     ("unknown_op", lambda g: g["nodes"][0].update(op="frobnicate"), "no operator 'frobnicate'"),
     ("specialization_unknown", lambda g: g["specializations"].append({"T": [1, 1]}), "'T'"),
-    ("specialization_outside", lambda g: g["specializations"].append({"S": [1, 99]}), "leaves 1..16"),
+    (
+        "specialization_outside",
+        lambda g: g["specializations"].append({"S": [1, 99]}),
+        "leaves 1..16",
+    ),
     ("attr_object", lambda g: g["nodes"][0].update(attrs={"a": {"code": "1"}}), "attribute object"),
     ("node_inputs", lambda g: g["nodes"][0].update(inputs=[1]), "value names"),
 ]
@@ -106,8 +125,16 @@ MANIFESTS: list[tuple[str, Change, str]] = [
     ("later_version", lambda m: m.update(version=2), "version 2"),
     ("no_version", lambda m: m.pop("version"), "version None"),
     ("file_outside", lambda m: m["files"][0].update(path="../secret"), "leads out of the bundle"),
-    ("file_absolute", lambda m: m["files"][0].update(path="/etc/passwd"), "leads out of the bundle"),
-    ("file_other_site", lambda m: m["files"][0].update(path="https://x/y"), "leads out of the bundle"),
+    (
+        "file_absolute",
+        lambda m: m["files"][0].update(path="/etc/passwd"),
+        "leads out of the bundle",
+    ),
+    (
+        "file_other_site",
+        lambda m: m["files"][0].update(path="https://x/y"),
+        "leads out of the bundle",
+    ),
     ("file_size", lambda m: m["files"][0].update(size_bytes="2"), "size_bytes"),
     ("files_object", lambda m: m.update(files={}), "files"),
 ]
