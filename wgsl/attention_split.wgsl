@@ -18,9 +18,9 @@ axes:
   head_dim: int
   vec: 1, 4
   heads: 1..8             # query heads of a workgroup: one read of K and V serves them all
-  threads: 4, 8, 16, 32, 64, 128
-  tile: 16, 32, 64, 128, 256      # keys between two barriers
-  rows: 1, 2, 4, 8           # keys that a thread works on at a time
+  threads: 4..256
+  tile: 16..256      # keys between two barriers
+  rows: 1..8           # keys that a thread works on at a time
   across: int             # threads side by side over the D of V
   cache: f32, f16
   mask: none, f32, u32

@@ -1,30 +1,67 @@
 """Attention over a KV cache, plain attention, and the writing of the caches.
 
-Input:  `sdpa_cached(q[B,S,Hq,D], k_cache[B,C,Hkv,D], v_cache, mask?)`, `sdpa_with_kv_cache(q, k, v, k_cache, v_cache, mask?)`,
-        `sdpa(q[B,Hq,S,D], k[B,Hkv,C,D], v, mask?)`, `update_cache(value[B,S,H,D], cache[B,C,H,D])`.
+Input:  `sdpa_cached(q[B,S,Hq,D], k_cache[B,C,Hkv,D], v_cache, mask?)`,
+        `sdpa_with_kv_cache(q, k, v, k_cache, v_cache, mask?)`,
+        `sdpa(q[B,Hq,S,D], k[B,Hkv,C,D], v, mask?)`,
+        `update_cache(value[B,S,H,D], cache[B,C,H,D])`.
 Output: the dispatches of a route of `attention_routes`.
 Way of the data: rows of `ops.registry`.
 
-Token s sits at key input_pos + s. Keys 0 .. input_pos + S - 1 hold values; with `causal` a token sees keys up to its own,
-with `window` W only the last W of those, itself included. Query head h reads KV head h // (Hq / Hkv). `mask` is added
-(f32) or kept where true (u32); a token that sees no key gives zeros (torch's rule since 2.5).
+Token s sits at key input_pos + s. Keys 0 .. input_pos + S - 1 hold values; with `causal` a token
+sees keys up to its own, with `window` W only the last W of those, itself included. Query head h
+reads KV head h // (Hq / Hkv). `mask` is added (f32) or kept where true (u32); a token that sees no
+key gives zeros (torch's rule since 2.5).
 
     Node("n", "sdpa_cached", ("q", "k_cache", "v_cache"), ("y",),
-         {"input_pos": SymbolAttr("input_pos"), "scale": 0.125, "causal": True, "window": 0, "softcap": 0.0})
+         {"input_pos": SymbolAttr("input_pos"), "scale": 0.125, "causal": True, "window": 0})
 """
 
 from __future__ import annotations
 
 from runtime_py.ops import attention_routes as routes
 from runtime_py.ops import layout
-from runtime_py.ops.attention_routes import Attention
-from runtime_py.ops.base import Binding, Dispatch, KernelKey, Lowering, OpDef, Param, key
-from runtime_py.ops.rope import cache_reason
-from runtime_py.ops.shape import fits
+from runtime_py.ops.attention_node import Attention
+from runtime_py.ops.base import Axis, Dispatch, KernelKey, Lowering, OpDef, key
+from runtime_py.ops.cache import cache_reason, update, update_reason
+from runtime_py.ops.layout import fits
 from runtime_py.schema import Graph, Node, expr_attr
-from runtime_py.symbols import Expr, Shape, ceil_div, combine, product, show, show_shape
+from runtime_py.symbols import Expr, Shape, combine, show, show_shape
 
-KEYS: tuple[KernelKey, ...] = ()
+_PLAIN: dict[str, Axis] = {
+    "cache": "f32",
+    "mask": "none",
+    "causal": True,
+    "window": False,
+    "softcap": False,
+}
+_RULES: dict[str, Axis] = {
+    "cache": "f16",
+    "mask": "f32",
+    "causal": True,
+    "window": True,
+    "softcap": True,
+}
+_FREE: dict[str, Axis] = {**_PLAIN, "mask": "u32", "causal": False}
+_CPU: dict[str, Axis] = {"vec": 4, "heads": 3, "threads": 4, "tile": 64, "rows": 4, "across": 4}
+_GPU: dict[str, Axis] = {"vec": 4, "heads": 4, "threads": 64, "tile": 64, "rows": 2, "across": 16}
+_ODD: dict[str, Axis] = {"vec": 1, "heads": 1, "threads": 64, "tile": 64, "rows": 2, "across": 6}
+KEYS: tuple[KernelKey, ...] = (
+    key("update_cache", value_dtype="f32", cache="f32"),
+    key("update_cache", value_dtype="f16", cache="f16"),
+    key("attention_split", head_dim=64, partial=True, **_CPU, **_PLAIN),
+    key("attention_split", head_dim=64, partial=True, **_GPU, **_RULES),
+    key("attention_split", head_dim=6, partial=False, **_ODD, **_FREE),
+    key("attention_combine"),
+    key("attention_stream", head_dim=64, rows=8, columns=8, **_PLAIN),
+    key("attention_stream", head_dim=40, rows=4, columns=4, **_RULES),
+    key("attention_stream", head_dim=6, rows=4, columns=4, **_FREE),
+    key("attention_scores", **_PLAIN),
+    key("attention_scores", **_RULES),
+    key("attention_scores", **_FREE),
+    key("attention_softmax"),
+    key("attention_values", cache="f32", causal=True, window=False),
+    key("attention_values", cache="f16", causal=False, window=True),
+)
 MAX_HEAD_DIM = 512
 
 
@@ -38,11 +75,14 @@ def _number(node: Node, name: str, default: float) -> float:
     return float(str(node.attrs.get(name, default)))
 
 
-def _rules_reason(graph: Graph, node: Node, q: Shape, kv: Shape, heads: tuple[int, int], keys: Expr) -> str | None:
-    """Return why queries and keys do not belong together; `heads` are the places of Hq and Hkv in the shapes."""
+def _rules_reason(
+    graph: Graph, node: Node, q: Shape, kv: Shape, heads: tuple[int, int], keys: Expr
+) -> str | None:
+    """Return why queries and keys do not belong together; `heads`: where Hq, Hkv are in the shapes."""
     hq, hkv, d = q[heads[0]], kv[heads[1]], q[3]
     if not (isinstance(hq, int) and isinstance(hkv, int) and isinstance(d, int)):
-        return f"{node.op}: heads and head width must be fixed, found {show_shape(q)} and {show_shape(kv)}"
+        found = f"{show_shape(q)} and {show_shape(kv)}"
+        return f"{node.op}: heads and head width must be fixed, found {found}"
     if hq % hkv:
         return f"{node.op}: {hq} query heads are no multiple of {hkv} KV heads"
     if kv[3] != d or not 1 <= d <= MAX_HEAD_DIM:
@@ -80,7 +120,9 @@ def _mask_steps(ctx: Lowering, mask: str | None) -> Shape:
         return (0, 0, 0, 0)
     shape = ctx.value(mask).shape
     wide = (1,) * (4 - len(shape)) + shape
-    return tuple(0 if size == 1 else step for size, step in zip(wide, layout.strides(wide), strict=True))
+    return tuple(
+        0 if size == 1 else step for size, step in zip(wide, layout.strides(wide), strict=True)
+    )
 
 
 def _scale(node: Node, head_dim: int) -> float:
@@ -98,13 +140,27 @@ def _describe(
     position = expr_attr(node, "input_pos", 0)
     head_dim = int(str(shape[3]))
     return Attention(
-        node=node, q=q, k=k, v=v, mask=mask, y=node.outputs[0],
-        batch=shape[0], tokens=shape[s], heads=int(str(shape[h])), kv_heads=int(str(kv[h])), head_dim=head_dim,
-        keys=combine("+", position, shape[1]) if cached else kv[2], position=position,
-        q_steps=(q_steps[0], q_steps[s], q_steps[h]), k_steps=(k_steps[0], k_steps[s], k_steps[h]),
-        y_steps=(q_steps[0], q_steps[s], q_steps[h]), mask_steps=_mask_steps(ctx, mask),
-        scale=_scale(node, head_dim), causal=bool(node.attrs.get("causal", cached)),
-        window=int(_number(node, "window", 0)), softcap=_number(node, "softcap", 0.0),
+        node=node,
+        q=q,
+        k=k,
+        v=v,
+        mask=mask,
+        y=node.outputs[0],
+        batch=shape[0],
+        tokens=shape[s],
+        heads=int(str(shape[h])),
+        kv_heads=int(str(kv[h])),
+        head_dim=head_dim,
+        keys=combine("+", position, shape[1]) if cached else kv[2],
+        position=position,
+        q_steps=(q_steps[0], q_steps[s], q_steps[h]),
+        k_steps=(k_steps[0], k_steps[s], k_steps[h]),
+        y_steps=(q_steps[0], q_steps[s], q_steps[h]),
+        mask_steps=_mask_steps(ctx, mask),
+        scale=_scale(node, head_dim),
+        causal=bool(node.attrs.get("causal", cached)),
+        window=int(_number(node, "window", 0)),
+        softcap=_number(node, "softcap", 0.0),
     )
 
 
@@ -116,7 +172,9 @@ def _check_sdpa(graph: Graph, node: Node) -> str | None:
     if {graph.values[name].dtype for name in (q, k, v)} != {"f32"}:
         return "sdpa: q, k and v must be f32"
     full = (shapes[0][0], shapes[0][1], shapes[0][2], shapes[1][2])
-    return _mask_reason(graph, mask, full) or _rules_reason(graph, node, shapes[0], shapes[1], (1, 1), full[3])
+    return _mask_reason(graph, mask, full) or _rules_reason(
+        graph, node, shapes[0], shapes[1], (1, 1), full[3]
+    )
 
 
 def _check_cached(graph: Graph, node: Node) -> str | None:
@@ -124,19 +182,27 @@ def _check_cached(graph: Graph, node: Node) -> str | None:
     return _cached_reason(graph, node, q, k, v, mask)
 
 
-def _cached_reason(graph: Graph, node: Node, q: str, k: str, v: str, mask: str | None) -> str | None:
+def _cached_reason(
+    graph: Graph, node: Node, q: str, k: str, v: str, mask: str | None
+) -> str | None:
     query, cache = graph.values[q], graph.values[k]
     if len(query.shape) != 4 or query.dtype != "f32":
-        return f"{node.op}: q is {query.dtype} {show_shape(query.shape)}, expected f32 [B, S, Hq, D]"
+        return (
+            f"{node.op}: q is {query.dtype} {show_shape(query.shape)}, expected f32 [B, S, Hq, D]"
+        )
     batch, tokens = query.shape[:2]
     reason = cache_reason(graph, node, k, batch, tokens, cache.shape[2:])
     if reason:
         return f"{node.op}: {reason}"
-    if graph.values[v].dtype != cache.dtype or not layout.same_shape(graph.values[v].shape, cache.shape):
+    if graph.values[v].dtype != cache.dtype or not layout.same_shape(
+        graph.values[v].shape, cache.shape
+    ):
         return f"{node.op}: the caches of k and v differ"
     keys = combine("+", expr_attr(node, "input_pos", 0), tokens)
     full = (batch, query.shape[2], tokens, keys)
-    return _mask_reason(graph, mask, full) or _rules_reason(graph, node, query.shape, cache.shape, (2, 2), keys)
+    return _mask_reason(graph, mask, full) or _rules_reason(
+        graph, node, query.shape, cache.shape, (2, 2), keys
+    )
 
 
 def _lower_cached(ctx: Lowering, node: Node) -> list[Dispatch]:
@@ -152,11 +218,12 @@ def _lower_sdpa(ctx: Lowering, node: Node) -> list[Dispatch]:
 def _check_with_cache(graph: Graph, node: Node) -> str | None:
     (q, k, v, k_cache, v_cache), mask = _names(node, 5)
     for value, cache in ((k, k_cache), (v, v_cache)):
-        reason = _update_reason(graph, node, value, cache)
+        reason = update_reason(graph, node, value, cache)
         if reason:
             return reason
     if not layout.same_shape(graph.values[k].shape[:2], graph.values[q].shape[:2]):
-        return f"{node.op}: k {show_shape(graph.values[k].shape)} against q {show_shape(graph.values[q].shape)}"
+        shapes = [show_shape(graph.values[name].shape) for name in (k, q)]
+        return f"{node.op}: k {shapes[0]} against q {shapes[1]}"
     return _cached_reason(graph, node, q, k_cache, v_cache, mask)
 
 
@@ -166,41 +233,55 @@ def _lower_with_cache(ctx: Lowering, node: Node) -> list[Dispatch]:
     return updates + routes.lower(ctx, _describe(ctx, node, q, k_cache, v_cache, mask, cached=True))
 
 
-def _update_reason(graph: Graph, node: Node, value: str, cache: str) -> str | None:
-    new = graph.values[value]
-    if len(new.shape) != 4 or new.dtype not in ("f32", "f16"):
-        return f"{node.op}: {value} is {new.dtype} {show_shape(new.shape)}, expected f32 or f16 [B, S, H, D]"
-    reason = cache_reason(graph, node, cache, *new.shape[:2], new.shape[2:])
-    return f"{node.op}: {reason}" if reason else layout.size_reason(graph, node)
-
-
-def update(ctx: Lowering, node: Node, value: str, cache: str) -> Dispatch:
-    """Return the dispatch that writes `value` into `cache` from slot input_pos on."""
-    new, old = ctx.value(value), ctx.value(cache)
-    count = product(new.shape)
-    numbers = {"n": count, "S": new.shape[1], "C": old.shape[1], "row": product(new.shape[2:]),
-               "position": expr_attr(node, "input_pos", 0)}
-    params = tuple(Param(name, "u32", number) for name, number in numbers.items())
-    grid = layout.fold(ctx, ceil_div(count, 1024))
-    kernel_key = key("update_cache", value_dtype=new.dtype, cache=old.dtype)
-    return Dispatch(kernel_key, (Binding(value), Binding(cache, "read_write")), grid, params)
-
-
 def _query_shape(graph: Graph, node: Node) -> tuple[Shape, ...]:
     return (graph.values[str(node.inputs[0])].shape,)
 
 
-_ROUTES = ("attention_split", "attention_combine", "attention_stream",
-           "attention_scores", "attention_softmax", "attention_values")
+_ROUTES = (
+    "attention_split",
+    "attention_combine",
+    "attention_stream",
+    "attention_scores",
+    "attention_softmax",
+    "attention_values",
+)
 OPS: tuple[OpDef, ...] = (
-    OpDef("update_cache", ("update_cache",), ("f32", "f16"), "write the tokens of a step into a cache",
-          lambda graph, node: _update_reason(graph, node, str(node.inputs[0]), str(node.inputs[1])),
-          lambda graph, node: (),
-          lambda ctx, node: [update(ctx, node, str(node.inputs[0]), str(node.inputs[1]))], mutates=True),
-    OpDef("sdpa_cached", _ROUTES, ("f32",), "attention of the step's tokens over the caches",
-          _check_cached, _query_shape, _lower_cached),
-    OpDef("sdpa_with_kv_cache", ("update_cache", *_ROUTES), ("f32",), "write k and v into the caches, then sdpa_cached",
-          _check_with_cache, _query_shape, _lower_with_cache, mutates=True),
-    OpDef("sdpa", _ROUTES, ("f32",), "scaled dot product attention without a cache",
-          _check_sdpa, _query_shape, _lower_sdpa),
+    OpDef(
+        "update_cache",
+        ("update_cache",),
+        ("f32", "f16"),
+        "write the tokens of a step into a cache",
+        lambda graph, node: update_reason(graph, node, str(node.inputs[0]), str(node.inputs[1])),
+        lambda graph, node: (),
+        lambda ctx, node: [update(ctx, node, str(node.inputs[0]), str(node.inputs[1]))],
+        mutates=True,
+    ),
+    OpDef(
+        "sdpa_cached",
+        _ROUTES,
+        ("f32",),
+        "attention of the step's tokens over the caches",
+        _check_cached,
+        _query_shape,
+        _lower_cached,
+    ),
+    OpDef(
+        "sdpa_with_kv_cache",
+        ("update_cache", *_ROUTES),
+        ("f32",),
+        "write k and v into the caches, then sdpa_cached",
+        _check_with_cache,
+        _query_shape,
+        _lower_with_cache,
+        mutates=True,
+    ),
+    OpDef(
+        "sdpa",
+        _ROUTES,
+        ("f32",),
+        "scaled dot product attention without a cache",
+        _check_sdpa,
+        _query_shape,
+        _lower_sdpa,
+    ),
 )

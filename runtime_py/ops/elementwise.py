@@ -1,8 +1,9 @@
-"""Operators that treat every element alone: two-operand arithmetic, comparisons, functions, `where`.
+"""Operators that treat every element alone: arithmetic, comparisons, functions, `where`.
 
 Input:  nodes such as `add(a, b)` or `mul(a, scalar=0.5)`. Output: one dispatch a node.
-Way of the data: rows of `ops.registry`. Operands broadcast through strides; neighbouring dimensions that every
-operand steps over evenly are merged first, so tensors of equal shapes need one dimension and share one pipeline.
+Way of the data: rows of `ops.registry`. Operands broadcast through strides; neighbouring dimensions
+that every operand steps over evenly are merged first, so tensors of equal shapes need one dimension
+and share one pipeline.
 
     Node("n", "mul", ("x",), ("y",), {"scalar": 0.125})     # y = x * 0.125
 """
@@ -19,7 +20,25 @@ from runtime_py.symbols import Expr, Op, Shape, ceil_div, product, show_shape
 CHUNK = 1024  # elements of a workgroup in the element kernels
 ARITHMETIC = ("add", "sub", "mul", "div", "maximum", "minimum", "pow")
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
-FUNCTIONS = ["neg", "exp", "log", "sqrt", "rsqrt", "sin", "cos", "abs", "tanh", "sigmoid", "silu", "gelu", "gelu_tanh", "relu", "reciprocal", "square", "logical_not"]
+FUNCTIONS = [
+    "neg",
+    "exp",
+    "log",
+    "sqrt",
+    "rsqrt",
+    "sin",
+    "cos",
+    "abs",
+    "tanh",
+    "sigmoid",
+    "silu",
+    "gelu",
+    "gelu_tanh",
+    "relu",
+    "reciprocal",
+    "square",
+    "logical_not",
+]
 ANY_DTYPE = ("f32", "f16", "i32", "u32")
 INTEGER_FUNCTIONS = ("neg", "abs", "relu", "square", "logical_not")
 POWERS = {2: "square", 0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}
@@ -34,12 +53,18 @@ KEYS: tuple[KernelKey, ...] = (
     key("unary", op="neg", dtype="i32"),
     key("unary", op="exp", dtype="f16"),
     key("unary", op="logical_not", dtype="u32"),
-    *(key("where", dtype=dtype, rank=rank) for dtype, rank in zip(ANY_DTYPE, (1, 2, 4, 8), strict=True)),
+    *(
+        key("where", dtype=dtype, rank=rank)
+        for dtype, rank in zip(ANY_DTYPE, (1, 2, 4, 8), strict=True)
+    ),
 )
 
 
 def scalar_param(name: str, dtype: str, value: Attr | Expr) -> Param:
-    """Return parameter `name` of the type in which `dtype` is computed; `value` is a number or an expression."""
+    """Return parameter `name` of the type in which `dtype` is computed.
+
+    `value` is a number or an expression.
+    """
     kind = "f32" if dtype == "f16" else dtype
     if isinstance(value, SymbolAttr):
         return Param(name, kind, value.name)
@@ -93,7 +118,11 @@ def _broadcast_shape(graph: Graph, node: Node) -> tuple[Shape, ...]:
 
 
 def _strided(
-    ctx: Lowering, node: Node, prefixes: str, kernel_key: Callable[[int], KernelKey], extra: list[Param]
+    ctx: Lowering,
+    node: Node,
+    prefixes: str,
+    kernel_key: Callable[[int], KernelKey],
+    extra: list[Param],
 ) -> list[Dispatch]:
     names = inputs(node)
     out = ctx.value(node.outputs[0]).shape
@@ -139,7 +168,9 @@ def _unary(ctx: Lowering, node: Node, op: str) -> list[Dispatch]:
     count = product(x.shape)
     bindings = (Binding(x.name), Binding(node.outputs[0], "read_write"))
     grid = layout.fold(ctx, ceil_div(count, CHUNK))
-    return [Dispatch(key("unary", op=op, dtype=x.dtype), bindings, grid, (Param("n", "u32", count),))]
+    return [
+        Dispatch(key("unary", op=op, dtype=x.dtype), bindings, grid, (Param("n", "u32", count),))
+    ]
 
 
 def _check_where(graph: Graph, node: Node) -> str | None:
@@ -161,20 +192,48 @@ def _lower_where(ctx: Lowering, node: Node) -> list[Dispatch]:
 
 OPS: tuple[OpDef, ...] = (
     *(
-        OpDef(op, ("binary", "unary"), ANY_DTYPE, f"{op} of two tensors, or a tensor and a number, broadcast",
-              _check_binary, _broadcast_shape, _lower_binary)
+        OpDef(
+            op,
+            ("binary", "unary"),
+            ANY_DTYPE,
+            f"{op} of two tensors, or a tensor and a number, broadcast",
+            _check_binary,
+            _broadcast_shape,
+            _lower_binary,
+        )
         for op in ARITHMETIC
     ),
     *(
-        OpDef(op, ("binary",), ANY_DTYPE, f"{op} comparison, 1 or 0, broadcast",
-              _check_binary, _broadcast_shape, _lower_binary)
+        OpDef(
+            op,
+            ("binary",),
+            ANY_DTYPE,
+            f"{op} comparison, 1 or 0, broadcast",
+            _check_binary,
+            _broadcast_shape,
+            _lower_binary,
+        )
         for op in COMPARISONS
     ),
     *(
-        OpDef(op, ("unary",), ANY_DTYPE if op in INTEGER_FUNCTIONS else ("f32", "f16"), f"{op} of each element",
-              _check_unary, _same_shape, lambda ctx, node: _unary(ctx, node, node.op))
+        OpDef(
+            op,
+            ("unary",),
+            ANY_DTYPE if op in INTEGER_FUNCTIONS else ("f32", "f16"),
+            f"{op} of each element",
+            _check_unary,
+            _same_shape,
+            lambda ctx, node: _unary(ctx, node, node.op),
+        )
         for op in FUNCTIONS
     ),
-    OpDef("where", ("where",), ANY_DTYPE, "elements of a where cond holds, else of b, broadcast",
-          _check_where, _broadcast_shape, _lower_where),
+    OpDef(
+        "where",
+        ("where",),
+        ANY_DTYPE,
+        "elements of a where cond holds, else of b, broadcast",
+        _check_where,
+        _broadcast_shape,
+        _lower_where,
+    ),
 )

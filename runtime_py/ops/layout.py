@@ -1,11 +1,12 @@
-"""Shape arithmetic that the operator rows share: strides, broadcasting, collapsing of dimensions, grids.
+"""Shape arithmetic that the operator rows share: strides, broadcasting, merging, grids.
 
-Input:  symbolic shapes. Output: strides (in elements), fewer dimensions with the same element order, folded grids.
-Way of the data: under the family modules of `ops`; knows no kernel. Symbols stay symbols: what depends on them
-becomes a parameter of the dispatch, so that one pipeline serves every length.
+Input:  symbolic shapes.
+Output: strides (in elements), fewer dimensions with the same element order, folded grids.
+Way of the data: under the family modules of `ops`; knows no kernel. Symbols stay symbols: what
+depends on them becomes a parameter of the dispatch, so that one pipeline serves every length.
 
     strides((2, "S", 64))                                   # (("S" * 64), 64, 1)
-    collapse(("S", 8, 64), [(512, 64, 1), (512, 64, 1)])    # one dimension of S * 512, both strides 1
+    collapse(("S", 8, 64), [(512, 64, 1)] * 2)              # one dimension of S * 512, strides 1
 """
 
 from __future__ import annotations
@@ -70,14 +71,16 @@ def broadcast_strides(shape: Shape, out: Shape) -> Shape:
 def collapse(sizes: Shape, operands: Sequence[Shape]) -> tuple[Shape, list[Shape]]:
     """Return sizes and strides with as few dimensions as address the same elements in the same order.
 
-    Dimensions of size 1 go away, and two neighbours merge where every operand steps over them evenly.
+    Dimensions of size 1 go away, and two neighbours merge where all operands step over them evenly.
     """
     kept: list[tuple[Expr, list[Expr]]] = []
     for axis, size in enumerate(sizes):
         steps = [operand[axis] for operand in operands]
         if size == 1:
             continue
-        if kept and all(same(o, combine("*", size, i)) for o, i in zip(kept[-1][1], steps, strict=True)):
+        if kept and all(
+            same(o, combine("*", size, i)) for o, i in zip(kept[-1][1], steps, strict=True)
+        ):
             kept[-1] = (combine("*", kept[-1][0], size), steps)
         else:
             kept.append((size, steps))
@@ -123,6 +126,17 @@ def size_reason(graph: Graph, node: Node) -> str | None:
         if len(shape) > MAX_RANK:
             return f"{name} has {len(shape)} dimensions, the most is {MAX_RANK}"
     return None
+
+
+def fits(graph: Graph, expr: Expr, limit: Expr) -> bool:
+    """True if `expr <= limit` on every step, by the symbols' ranges or a declared constraint."""
+    if bounds(combine("-", expr, limit), graph.ranges)[1] <= 0 or same(expr, limit):
+        return True
+    return any(
+        isinstance(gap := constant_difference(combine("-", expr, limit), constraint.expr), int)
+        and constraint.max + gap <= 0
+        for constraint in graph.constraints
+    )
 
 
 def _terms(expr: Expr) -> Terms:

@@ -1,8 +1,10 @@
 """Normalisations of the last dimension: RMS and layer norm.
 
-Input:  nodes `rms_norm(x, weight?)`, `layer_norm(x, weight?, bias?)` with `eps`. Output: one dispatch, a workgroup a row.
-Way of the data: rows of `ops.registry`. The width is a parameter, so that one pipeline serves all widths; threads and
-vector width depend on the width alone, never on the number of rows, so a row has the same bits in any company.
+Input:  nodes `rms_norm(x, weight?)`, `layer_norm(x, weight?, bias?)` with `eps`.
+Output: one dispatch, a workgroup a row.
+Way of the data: rows of `ops.registry`. The width is a parameter, so that one pipeline serves all
+widths; threads and vector width depend on the width alone, never on the number of rows, so a row
+has the same bits in any company.
 
     Node("n", "rms_norm", ("x", "w"), ("y",), {"eps": 1e-5})
 """
@@ -14,7 +16,9 @@ from runtime_py.ops.base import Binding, Dispatch, KernelKey, Lowering, OpDef, P
 from runtime_py.schema import Graph, Node
 from runtime_py.symbols import Shape, product, show_shape
 
-WIDE = 2048  # rows from here on get 256 threads: enough work a thread to pay for the wider reduction
+WIDE = (
+    2048  # rows from here on get 256 threads: enough work a thread to pay for the wider reduction
+)
 
 KEYS: tuple[KernelKey, ...] = (
     key("rms_norm", dtype="f32", vec=4, threads=64, weight=True),
@@ -36,7 +40,8 @@ def _check(graph: Graph, node: Node) -> str | None:
     for name in names[1:]:
         weight = graph.values[name]
         if weight.shape != x.shape[-1:] or weight.dtype != "f32":
-            return f"{node.op}: {name} is {weight.dtype} {show_shape(weight.shape)}, expected f32 [{x.shape[-1]}]"
+            found = f"{name} is {weight.dtype} {show_shape(weight.shape)}"
+            return f"{node.op}: {found}, expected f32 [{x.shape[-1]}]"
     return layout.size_reason(graph, node)
 
 
@@ -53,8 +58,10 @@ def _lower(ctx: Lowering, node: Node) -> list[Dispatch]:
         flags["bias"] = len(node.inputs) > 2 and node.inputs[2] is not None
     vec, threads = 4 if width % 4 == 0 else 1, 256 if width >= WIDE else 64
     params = (
-        Param("rows", "u32", rows), Param("units", "u32", width // vec),
-        Param("width", "f32", float(width)), Param("eps", "f32", float(str(node.attrs.get("eps", 1e-5)))),
+        Param("rows", "u32", rows),
+        Param("units", "u32", width // vec),
+        Param("width", "f32", float(width)),
+        Param("eps", "f32", float(str(node.attrs.get("eps", 1e-5)))),
     )
     bindings = (Binding(x.name), *(Binding(name) for name in weights), Binding(y, "read_write"))
     kernel_key = key(node.op, dtype=x.dtype, vec=vec, threads=threads, **flags)
@@ -63,7 +70,22 @@ def _lower(ctx: Lowering, node: Node) -> list[Dispatch]:
 
 
 OPS: tuple[OpDef, ...] = (
-    OpDef("rms_norm", ("rms_norm",), ("f32", "f16"), "x / sqrt(mean(x^2) + eps) * weight", _check, _shape, _lower),
-    OpDef("layer_norm", ("layer_norm",), ("f32", "f16"), "(x - mean) / sqrt(variance + eps) * weight + bias",
-          _check, _shape, _lower),
+    OpDef(
+        "rms_norm",
+        ("rms_norm",),
+        ("f32", "f16"),
+        "x / sqrt(mean(x^2) + eps) * weight",
+        _check,
+        _shape,
+        _lower,
+    ),
+    OpDef(
+        "layer_norm",
+        ("layer_norm",),
+        ("f32", "f16"),
+        "(x - mean) / sqrt(variance + eps) * weight + bias",
+        _check,
+        _shape,
+        _lower,
+    ),
 )

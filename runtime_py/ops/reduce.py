@@ -37,7 +37,9 @@ def _check_softmax(graph: Graph, node: Node) -> str | None:
     x = graph.values[str(node.inputs[0])]
     dim = int(str(node.attrs.get("dim", -1)))
     if not x.shape or dim % len(x.shape) != len(x.shape) - 1:
-        return f"softmax over dimension {dim} of {show_shape(x.shape)}: only the last one is supported"
+        return (
+            f"softmax over dimension {dim} of {show_shape(x.shape)}: only the last one is supported"
+        )
     if x.dtype not in FLOATS:
         return f"softmax of {x.dtype}: cast to f32 first"
     return layout.size_reason(graph, node)
@@ -87,11 +89,16 @@ def _lower_reduce(ctx: Lowering, node: Node) -> list[Dispatch]:
     )
     count = product(y.shape)
     params = (
-        Param("n", "u32", count), Param("width", "u32", product(gone_sizes)),
-        *layout.shape_params("kept", kept_sizes), *layout.shape_params("o", kept_steps),
-        *layout.shape_params("gone", gone_sizes), *layout.shape_params("r", gone_steps),
+        Param("n", "u32", count),
+        Param("width", "u32", product(gone_sizes)),
+        *layout.shape_params("kept", kept_sizes),
+        *layout.shape_params("o", kept_steps),
+        *layout.shape_params("gone", gone_sizes),
+        *layout.shape_params("r", gone_steps),
     )
-    kernel_key = key("reduce", op=node.op, dtype=x.dtype, kept=len(kept_sizes), gone=len(gone_sizes))
+    kernel_key = key(
+        "reduce", op=node.op, dtype=x.dtype, kept=len(kept_sizes), gone=len(gone_sizes)
+    )
     bindings = (Binding(x.name), Binding(y.name, "read_write"))
     return [Dispatch(kernel_key, bindings, layout.fold(ctx, count), params)]
 
@@ -117,12 +124,19 @@ def _lower_matmul(ctx: Lowering, node: Node) -> list[Dispatch]:
     a, b = (ctx.value(str(name)) for name in node.inputs[:2])
     m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
     stack = layout.broadcast(a.shape[:-2], b.shape[:-2]) or ()
-    sizes, (a_steps, b_steps) = layout.collapse(stack, [_stack_strides(a.shape, stack), _stack_strides(b.shape, stack)])
+    sizes, (a_steps, b_steps) = layout.collapse(
+        stack, [_stack_strides(a.shape, stack), _stack_strides(b.shape, stack)]
+    )
     rows = 1 if ctx.upper(m) <= 8 else 4
     tiles = combine("*", product(sizes), combine("*", ceil_div(m, 8 * rows), ceil_div(n, 32)))
     params = (
-        Param("M", "u32", m), Param("N", "u32", n), Param("K", "u32", k), Param("tiles", "u32", tiles),
-        *layout.shape_params("d", sizes), *layout.shape_params("a", a_steps), *layout.shape_params("b", b_steps),
+        Param("M", "u32", m),
+        Param("N", "u32", n),
+        Param("K", "u32", k),
+        Param("tiles", "u32", tiles),
+        *layout.shape_params("d", sizes),
+        *layout.shape_params("a", a_steps),
+        *layout.shape_params("b", b_steps),
     )
     bindings = (Binding(a.name), Binding(b.name), Binding(node.outputs[0], "read_write"))
     kernel_key = key("matmul", dtype=a.dtype, rank=len(sizes), rows=rows)
@@ -137,13 +151,34 @@ def _stack_strides(shape: Shape, stack: Shape) -> Shape:
 
 
 OPS: tuple[OpDef, ...] = (
-    OpDef("softmax", ("softmax",), FLOATS, "softmax over the last dimension",
-          _check_softmax, lambda graph, node: (_shape_of(graph, node),), _lower_softmax),
+    OpDef(
+        "softmax",
+        ("softmax",),
+        FLOATS,
+        "softmax over the last dimension",
+        _check_softmax,
+        lambda graph, node: (_shape_of(graph, node),),
+        _lower_softmax,
+    ),
     *(
-        OpDef(op, ("reduce",), (*FLOATS, "i32"), f"{op} over some dimensions",
-              _check_reduce, _reduce_shape, _lower_reduce)
+        OpDef(
+            op,
+            ("reduce",),
+            (*FLOATS, "i32"),
+            f"{op} over some dimensions",
+            _check_reduce,
+            _reduce_shape,
+            _lower_reduce,
+        )
         for op in ("sum", "mean", "amax")
     ),
-    OpDef("matmul", ("matmul",), FLOATS, "product of two stacks of matrices, the stacks broadcast",
-          _check_matmul, _matmul_shape, _lower_matmul),
+    OpDef(
+        "matmul",
+        ("matmul",),
+        FLOATS,
+        "product of two stacks of matrices, the stacks broadcast",
+        _check_matmul,
+        _matmul_shape,
+        _lower_matmul,
+    ),
 )

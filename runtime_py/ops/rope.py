@@ -1,19 +1,20 @@
 """Rotary position embedding, alone and merged with the writing of the caches.
 
-Input:  `rope(x[B,S,H,D], inv_freq[R/2])`; `rope_qkv_update(qkv[B,S,(Hq+2Hkv)*D], inv_freq, k_cache, v_cache)`.
+Input:  `rope(x[B,S,H,D], inv_freq[R/2])`,
+        `rope_qkv_update(qkv[B,S,(Hq+2Hkv)*D], inv_freq, k_cache, v_cache)`.
 Output: one dispatch a node. Way of the data: rows of `ops.registry`.
 
 Only the first R of D dimensions turn. Pairs are (i, i + R/2) ("rotate half") or (2i, 2i + 1) ("interleaved");
 the angle of pair i at token s is (input_pos + s) * inv_freq[i] (Su et al. 2021, "RoFormer", section 3.4).
 
-    Node("n", "rope", ("x", "inv_freq"), ("y",), {"input_pos": SymbolAttr("input_pos"), "interleaved": False})
+    Node("n", "rope", ("x", "inv_freq"), ("y",), {"input_pos": SymbolAttr("input_pos")})
 """
 
 from __future__ import annotations
 
 from runtime_py.ops import layout
 from runtime_py.ops.base import Binding, Dispatch, KernelKey, Lowering, OpDef, Param, key
-from runtime_py.ops.shape import fits
+from runtime_py.ops.cache import cache_reason
 from runtime_py.schema import Graph, Node, expr_attr
 from runtime_py.symbols import Expr, Shape, bounds, ceil_div, combine, product, show, show_shape
 
@@ -27,9 +28,13 @@ KEYS: tuple[KernelKey, ...] = (
 
 
 def rotation_reason(graph: Graph, node: Node, head_dim: Expr) -> str | None:
-    """Return why heads of `head_dim` cannot be rotated by the node's frequencies and position, or None."""
+    """Return why heads of `head_dim` cannot be rotated by the node's frequencies, or None."""
     inv_freq = graph.values[str(node.inputs[1])]
-    if inv_freq.dtype != "f32" or len(inv_freq.shape) != 1 or not isinstance(inv_freq.shape[0], int):
+    if (
+        inv_freq.dtype != "f32"
+        or len(inv_freq.shape) != 1
+        or not isinstance(inv_freq.shape[0], int)
+    ):
         return f"inv_freq is {inv_freq.dtype} {show_shape(inv_freq.shape)}, expected f32 [R/2]"
     if not isinstance(head_dim, int) or head_dim % 2:
         return f"head width {show(head_dim)}: rotation needs an even, fixed width"
@@ -39,24 +44,6 @@ def rotation_reason(graph: Graph, node: Node, head_dim: Expr) -> str | None:
     if bounds(position, graph.ranges)[0] < 0:
         return f"input_pos = {show(position)} can be negative"
     return layout.size_reason(graph, node)
-
-
-def cache_reason(graph: Graph, node: Node, cache: str, batch: Expr, tokens: Expr, heads: Shape) -> str | None:
-    """Return why `tokens` rows of `heads` (H, D) cannot be written into `cache` [B, C, H, D] at input_pos."""
-    value = graph.values[cache]
-    if len(value.shape) != 4 or value.dtype not in ("f32", "f16"):
-        return f"{cache} is {value.dtype} {show_shape(value.shape)}, expected f32 or f16 [B, C, H, D]"
-    if not layout.same(value.shape[0], batch):
-        return f"a batch of {show(batch)} does not fit {cache} {show_shape(value.shape)}"
-    if not layout.same_shape(value.shape[2:], heads):
-        return f"heads {show_shape(heads)} differ from those of {cache} {show_shape(value.shape)}"
-    position = expr_attr(node, "input_pos", 0)
-    if bounds(position, graph.ranges)[0] < 0:
-        return f"input_pos = {show(position)} can be negative"
-    end = combine("+", position, tokens)
-    if not fits(graph, end, value.shape[1]):
-        return f"{show(end)} tokens can pass the {show(value.shape[1])} slots of {cache}"
-    return None
 
 
 def _check_rope(graph: Graph, node: Node) -> str | None:
@@ -81,17 +68,26 @@ def _lower_rope(ctx: Lowering, node: Node) -> list[Dispatch]:
     head_dim = int(str(x.shape[3]))
     pairs = combine("*", product(x.shape[:3]), head_dim // 2)
     params = (
-        Param("n", "u32", pairs), Param("S", "u32", x.shape[1]), Param("H", "u32", x.shape[2]),
-        Param("position", "u32", expr_attr(node, "input_pos", 0)), _scale(node),
+        Param("n", "u32", pairs),
+        Param("S", "u32", x.shape[1]),
+        Param("H", "u32", x.shape[2]),
+        Param("position", "u32", expr_attr(node, "input_pos", 0)),
+        _scale(node),
     )
-    bindings = (Binding(x.name), Binding(str(node.inputs[1])), Binding(node.outputs[0], "read_write"))
+    bindings = (
+        Binding(x.name),
+        Binding(str(node.inputs[1])),
+        Binding(node.outputs[0], "read_write"),
+    )
     kernel_key = key("rope", **_rotation_axes(ctx, node, head_dim))
     return [Dispatch(kernel_key, bindings, layout.fold(ctx, ceil_div(pairs, 64)), params)]
 
 
 def _heads(node: Node) -> tuple[int, int, int]:
     """Return (Hq, Hkv, D) of a merged projection."""
-    heads, kv_heads, head_dim = (int(str(node.attrs[name])) for name in ("heads", "kv_heads", "head_dim"))
+    heads, kv_heads, head_dim = (
+        int(str(node.attrs[name])) for name in ("heads", "kv_heads", "head_dim")
+    )
     return heads, kv_heads, head_dim
 
 
@@ -121,8 +117,14 @@ def _lower_qkv(ctx: Lowering, node: Node) -> list[Dispatch]:
     batch, tokens = ctx.value(qkv).shape[:2]
     cache = ctx.value(k_cache)
     pairs = product((batch, tokens, (heads + 2 * kv_heads) * (head_dim // 2)))
-    numbers = {"n": pairs, "S": tokens, "C": cache.shape[1], "Hq": heads, "Hkv": kv_heads,
-               "position": expr_attr(node, "input_pos", 0)}
+    numbers = {
+        "n": pairs,
+        "S": tokens,
+        "C": cache.shape[1],
+        "Hq": heads,
+        "Hkv": kv_heads,
+        "position": expr_attr(node, "input_pos", 0),
+    }
     params = (*(Param(name, "u32", value) for name, value in numbers.items()), _scale(node))
     written = tuple(Binding(name, "read_write") for name in (node.outputs[0], k_cache, v_cache))
     kernel_key = key("rope_qkv_update", cache=cache.dtype, **_rotation_axes(ctx, node, head_dim))
@@ -132,9 +134,23 @@ def _lower_qkv(ctx: Lowering, node: Node) -> list[Dispatch]:
 
 
 OPS: tuple[OpDef, ...] = (
-    OpDef("rope", ("rope",), ("f32",), "rotary position embedding of heads",
-          _check_rope, lambda graph, node: (graph.values[str(node.inputs[0])].shape,), _lower_rope),
-    OpDef("rope_qkv_update", ("rope_qkv_update",), ("f32",),
-          "rotary embedding of a merged q|k|v projection; k and v go into their caches",
-          _check_qkv, _qkv_shape, _lower_qkv, mutates=True),
+    OpDef(
+        "rope",
+        ("rope",),
+        ("f32",),
+        "rotary position embedding of heads",
+        _check_rope,
+        lambda graph, node: (graph.values[str(node.inputs[0])].shape,),
+        _lower_rope,
+    ),
+    OpDef(
+        "rope_qkv_update",
+        ("rope_qkv_update",),
+        ("f32",),
+        "rotary embedding of a merged q|k|v projection; k and v go into their caches",
+        _check_qkv,
+        _qkv_shape,
+        _lower_qkv,
+        mutates=True,
+    ),
 )

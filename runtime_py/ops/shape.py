@@ -1,4 +1,4 @@
-"""Operators that move elements without computing: view, permute, expand, slices, cat, copies, casts, constants.
+"""Operators that move elements without computing: views, slices, copies, casts, constants.
 
 Input:  nodes such as `permute(x, dims)`. Output: strided copies (one kernel), or none for `view`.
 Way of the data: rows of `ops.registry`. Starts and steps may be expressions; they become parameters.
@@ -17,7 +17,10 @@ from runtime_py.symbols import Expr, Shape, bounds, ceil_div, combine, product, 
 NAN_BITS = 0x7FC00000
 
 KEYS: tuple[KernelKey, ...] = (
-    *(key("copy_strided", src=t, dst=t, rank=r) for t, r in zip(ANY_DTYPE, (1, 2, 4, 8), strict=True)),
+    *(
+        key("copy_strided", src=t, dst=t, rank=r)
+        for t, r in zip(ANY_DTYPE, (1, 2, 4, 8), strict=True)
+    ),
     *(key("copy_strided", src=t, dst="f32", rank=1) for t in ("f16", "i32", "u32")),
     *(key("copy_strided", src=t, dst="u32", rank=1) for t in ("f32", "f16", "i32")),
     *(key("copy_strided", src="f32", dst=t, rank=1) for t in ("f16", "i32")),
@@ -30,27 +33,6 @@ def dim_of(node: Node, rank: int) -> int:
     """Return attribute `dim` counted from the front."""
     value = node.attrs.get("dim", 0)
     return int(str(value)) % rank if rank else 0
-
-
-def strided_copy(
-    ctx: Lowering, src: str, dst: str, sizes: Shape, read: tuple[Expr, Shape], write: tuple[Expr, Shape]
-) -> Dispatch:
-    """Return the dispatch that copies `sizes` elements; `read` and `write` are (first element, strides)."""
-    dims, (x, y) = layout.collapse(sizes, [read[1], write[1]])
-    count = product(sizes)
-    params = (
-        Param("n", "u32", count), Param("x_start", "u32", read[0]), Param("y_start", "u32", write[0]),
-        *layout.shape_params("d", dims), *layout.shape_params("x", x), *layout.shape_params("y", y),
-    )
-    kernel_key = key("copy_strided", src=ctx.value(src).dtype, dst=ctx.value(dst).dtype, rank=len(dims))
-    bindings = (Binding(src), Binding(dst, "read_write"))
-    return Dispatch(kernel_key, bindings, layout.fold(ctx, ceil_div(count, CHUNK)), params)
-
-
-def _copy(ctx: Lowering, src: str, dst: str) -> Dispatch:
-    shape = ctx.value(src).shape
-    steps = layout.strides(shape)
-    return strided_copy(ctx, src, dst, shape, (0, steps), (0, steps))
 
 
 def _declared(graph: Graph, node: Node) -> tuple[Shape, ...]:
@@ -130,42 +112,29 @@ def _check_slice(graph: Graph, node: Node) -> str | None:
     if len(big) != len(small) or not all(layout.same(a, b) for a, b in others):
         return f"{node.op} of {show_shape(big)} with {show_shape(small)} along dimension {dim}"
     last = combine("+", start, combine("*", step, combine("-", small[dim], 1)))
-    if not fits(graph, combine("+", last, 1), big[dim]):
-        return f"{node.op} reaches {show(combine('+', last, 1))}, past the {show(big[dim])} of dimension {dim}"
+    if not layout.fits(graph, combine("+", last, 1), big[dim]):
+        end = show(combine("+", last, 1))
+        return f"{node.op} reaches {end}, past the {show(big[dim])} of dimension {dim}"
     return _check_same_dtype(graph, node)
-
-
-def fits(graph: Graph, expr: Expr, limit: Expr) -> bool:
-    """True if `expr <= limit` on every step, by the symbols' ranges or a declared constraint."""
-    if bounds(combine("-", expr, limit), graph.ranges)[1] <= 0 or layout.same(expr, limit):
-        return True
-    return any(
-        isinstance(gap := layout.constant_difference(combine("-", expr, limit), constraint.expr), int)
-        and constraint.max + gap <= 0
-        for constraint in graph.constraints
-    )
 
 
 def _lower_slice(ctx: Lowering, node: Node) -> list[Dispatch]:
     x, y = ctx.value(inputs(node)[0]), ctx.value(node.outputs[0])
     dim, start = dim_of(node, len(x.shape)), expr_attr(node, "start", 0)
-    first, read = _window(x.shape, dim, start, expr_attr(node, "step", 1))
+    first, read = window(x.shape, dim, start, expr_attr(node, "step", 1))
     return [strided_copy(ctx, x.name, y.name, y.shape, (first, read), (0, layout.strides(y.shape)))]
-
-
-def _window(shape: Shape, dim: int, start: Expr, step: Expr) -> tuple[Expr, Shape]:
-    steps = layout.strides(shape)
-    stepped = tuple(combine("*", s, step) if k == dim else s for k, s in enumerate(steps))
-    return combine("*", start, steps[dim]), stepped
 
 
 def _lower_slice_scatter(ctx: Lowering, node: Node) -> list[Dispatch]:
     base, src = (ctx.value(name) for name in inputs(node))
     out = node.outputs[0]
     dim, start = dim_of(node, len(base.shape)), expr_attr(node, "start", 0)
-    write = _window(base.shape, dim, start, expr_attr(node, "step", 1))
+    write = window(base.shape, dim, start, expr_attr(node, "step", 1))
     read: tuple[Expr, Shape] = (0, layout.strides(src.shape))
-    return [_copy(ctx, base.name, out), strided_copy(ctx, src.name, out, src.shape, read, write)]
+    return [
+        plain_copy(ctx, base.name, out),
+        strided_copy(ctx, src.name, out, src.shape, read, write),
+    ]
 
 
 def _check_cat(graph: Graph, node: Node) -> str | None:
@@ -222,7 +191,9 @@ def _lower_fill(ctx: Lowering, node: Node) -> list[Dispatch]:
         scalar_param("step", out.dtype, step),
     )
     grid = layout.fold(ctx, ceil_div(count, CHUNK))
-    return [Dispatch(key("fill", dtype=out.dtype), (Binding(out.name, "read_write"),), grid, params)]
+    return [
+        Dispatch(key("fill", dtype=out.dtype), (Binding(out.name, "read_write"),), grid, params)
+    ]
 
 
 def _check_index_select(graph: Graph, node: Node) -> str | None:
@@ -244,8 +215,13 @@ def _lower_index_select(ctx: Lowering, node: Node) -> list[Dispatch]:
     x, ids = (ctx.value(name) for name in inputs(node))
     dim, out = dim_of(node, len(x.shape)), ctx.value(node.outputs[0])
     count = product(out.shape)
-    numbers = {"n": count, "size": x.shape[dim], "count": ids.shape[0],
-               "inner": product(x.shape[dim + 1 :]), "nan": NAN_BITS}
+    numbers = {
+        "n": count,
+        "size": x.shape[dim],
+        "count": ids.shape[0],
+        "inner": product(x.shape[dim + 1 :]),
+        "nan": NAN_BITS,
+    }
     params = tuple(Param(name, "u32", value) for name, value in numbers.items())
     bindings = (Binding(x.name), Binding(ids.name), Binding(out.name, "read_write"))
     grid = layout.fold(ctx, ceil_div(count, CHUNK))
@@ -254,28 +230,105 @@ def _lower_index_select(ctx: Lowering, node: Node) -> list[Dispatch]:
 
 _STRIDED = ("copy_strided",)
 OPS: tuple[OpDef, ...] = (
-    OpDef("view", (), ANY_DTYPE, "the same elements under another shape (an alias, no dispatch)",
-          _check_view, _declared, lambda ctx, node: [], alias=True),
-    OpDef("permute", _STRIDED, ANY_DTYPE, "dimensions in another order",
-          _check_permute, _permute_shape, _lower_permute),
-    OpDef("expand", _STRIDED, ANY_DTYPE, "dimensions of size 1 repeated to the output's shape",
-          _check_expand, _declared, _lower_expand),
-    OpDef("slice", _STRIDED, ANY_DTYPE, "every step-th element of a dimension from start on",
-          _check_slice, _declared, _lower_slice),
-    OpDef("slice_scatter", _STRIDED, ANY_DTYPE, "base with src written over a slice of a dimension",
-          _check_slice, _input_shape, _lower_slice_scatter),
-    OpDef("cat", _STRIDED, ANY_DTYPE, "tensors one after another along a dimension",
-          _check_cat, _cat_shape, _lower_cat),
-    OpDef("copy", _STRIDED, ANY_DTYPE, "a whole buffer overwritten by a tensor of its shape",
-          _check_copy, lambda graph, node: (),
-          lambda ctx, node: [_copy(ctx, inputs(node)[0], inputs(node)[1])], mutates=True),
-    OpDef("cast", _STRIDED, ANY_DTYPE, "the same numbers as another dtype (u32 is truth, 0 or 1)",
-          layout.size_reason, _input_shape,
-          lambda ctx, node: [_copy(ctx, inputs(node)[0], node.outputs[0])]),
-    OpDef("full", ("fill",), ANY_DTYPE, "one number (or expression) everywhere",
-          layout.size_reason, _declared, _lower_fill),
-    OpDef("arange", ("fill",), ("f32", "f16", "i32"), "start, start + step, ...",
-          layout.size_reason, _declared, _lower_fill),
-    OpDef("index_select", ("index_select",), ("f32", "i32", "u32"), "slices of a dimension by index",
-          _check_index_select, _index_shape, _lower_index_select),
+    OpDef(
+        "view",
+        (),
+        ANY_DTYPE,
+        "the same elements under another shape (an alias, no dispatch)",
+        _check_view,
+        _declared,
+        lambda ctx, node: [],
+        alias=True,
+    ),
+    OpDef(
+        "permute",
+        _STRIDED,
+        ANY_DTYPE,
+        "dimensions in another order",
+        _check_permute,
+        _permute_shape,
+        _lower_permute,
+    ),
+    OpDef(
+        "expand",
+        _STRIDED,
+        ANY_DTYPE,
+        "dimensions of size 1 repeated to the output's shape",
+        _check_expand,
+        _declared,
+        _lower_expand,
+    ),
+    OpDef(
+        "slice",
+        _STRIDED,
+        ANY_DTYPE,
+        "every step-th element of a dimension from start on",
+        _check_slice,
+        _declared,
+        _lower_slice,
+    ),
+    OpDef(
+        "slice_scatter",
+        _STRIDED,
+        ANY_DTYPE,
+        "base with src written over a slice of a dimension",
+        _check_slice,
+        _input_shape,
+        _lower_slice_scatter,
+    ),
+    OpDef(
+        "cat",
+        _STRIDED,
+        ANY_DTYPE,
+        "tensors one after another along a dimension",
+        _check_cat,
+        _cat_shape,
+        _lower_cat,
+    ),
+    OpDef(
+        "copy",
+        _STRIDED,
+        ANY_DTYPE,
+        "a whole buffer overwritten by a tensor of its shape",
+        _check_copy,
+        lambda graph, node: (),
+        lambda ctx, node: [plain_copy(ctx, inputs(node)[0], inputs(node)[1])],
+        mutates=True,
+    ),
+    OpDef(
+        "cast",
+        _STRIDED,
+        ANY_DTYPE,
+        "the same numbers as another dtype (u32 is truth, 0 or 1)",
+        layout.size_reason,
+        _input_shape,
+        lambda ctx, node: [plain_copy(ctx, inputs(node)[0], node.outputs[0])],
+    ),
+    OpDef(
+        "full",
+        ("fill",),
+        ANY_DTYPE,
+        "one number (or expression) everywhere",
+        layout.size_reason,
+        _declared,
+        _lower_fill,
+    ),
+    OpDef(
+        "arange",
+        ("fill",),
+        ("f32", "f16", "i32"),
+        "start, start + step, ...",
+        layout.size_reason,
+        _declared,
+        _lower_fill,
+    ),
+    OpDef(
+        "index_select",
+        ("index_select",),
+        ("f32", "i32", "u32"),
+        "slices of a dimension by index",
+        _check_index_select,
+        _index_shape,
+        _lower_index_select,
+    ),
 )

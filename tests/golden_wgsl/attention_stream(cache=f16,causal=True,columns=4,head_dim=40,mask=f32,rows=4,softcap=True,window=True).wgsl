@@ -1,0 +1,310 @@
+enable f16;
+
+struct Params {
+    S: u32,          // query tokens
+    keys: u32,       // keys that hold values
+    position: u32,   // the key that belongs to token 0
+    window: u32,     // keys that a token sees, itself included
+    group: u32,      // query heads that share a KV head
+    scale: f32,
+    cap: f32,
+    q_b: u32, q_s: u32, q_h: u32,
+    k_b: u32, k_c: u32, k_h: u32,
+    y_b: u32, y_s: u32, y_h: u32,
+    m_b: u32, m_h: u32, m_s: u32, m_k: u32,
+}
+
+@group(0) @binding(0) var<storage, read> q: array<f32>;
+@group(0) @binding(1) var<storage, read> k: array<f16>;
+@group(0) @binding(2) var<storage, read> v: array<f16>;
+@group(0) @binding(3) var<storage, read> mask: array<f32>;
+@group(0) @binding(4) var<storage, read_write> y: array<f32>;
+@group(0) @binding(5) var<uniform> params: Params;
+
+// 33 words a line: neighbouring lines start in different banks.
+var<workgroup> left: array<f32, 1056>;      // Q, [d][row]
+var<workgroup> right: array<f32, 1056>;     // K, [d][key], then V, [key][d]
+var<workgroup> weights: array<f32, 1056>;   // [key][row]
+var<workgroup> row_q: array<u32, 32>;       // where a row of Q starts
+var<workgroup> peaks: array<f32, 32>;
+var<workgroup> totals: array<f32, 32>;
+var<workgroup> shrink: array<f32, 32>;
+
+const LOWEST = -3.4028234e38;
+
+fn end_key(token: u32) -> u32 {
+    return min(params.keys, params.position + token + 1u);
+}
+
+fn first_key(token: u32) -> u32 {
+    let seen = params.position + token + 1u;
+    return seen - min(seen, params.window);
+}
+
+fn score(product: f32, batch: u32, head: u32, token: u32, key: u32) -> f32 {
+    var result = product * params.scale;
+    // cap * tanh(result / cap), by way of exp: the builtin tanh may overflow
+    result = params.cap * (1.0 - 2.0 / (exp(2.0 * result / params.cap) + 1.0));
+    let bias = mask[batch * params.m_b + head * params.m_h + token * params.m_s + key * params.m_k];
+    if (bias <= LOWEST) {
+        return LOWEST;
+    }
+    result += bias;
+    return result;
+}
+
+fn exponential(v: f32) -> f32 {
+    let nan = (bitcast<u32>(v) & 0x7fffffffu) > 0x7f800000u;
+    return select(exp(v), v, nan);
+}
+
+// Scores of one row against the tile's keys become weights; -1 marks a key that the row does not see.
+fn soften(row: u32, batch: u32, head: u32, token: u32, start: u32, keys: u32) {
+    let first = first_key(token);
+    let end = end_key(token);
+    let before = peaks[row];
+    var peak = before;
+    for (var j = 0u; j < keys; j++) {
+        var s = LOWEST;
+        if (start + j >= first && start + j < end) {
+            s = score(weights[j * 33u + row], batch, head, token, start + j);
+        }
+        weights[j * 33u + row] = s;
+        peak = max(peak, s);
+    }
+    let factor = exp(before - peak);
+    var total = totals[row] * factor;
+    for (var j = 0u; j < keys; j++) {
+        let s = weights[j * 33u + row];
+        var w = -1.0;
+        if (s != LOWEST) {
+            w = exponential(s - peak);
+            total += w;
+        }
+        weights[j * 33u + row] = w;
+    }
+    peaks[row] = peak;
+    totals[row] = total;
+    shrink[row] = factor;
+}
+
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) lane: u32) {
+    let first_row = group.x * 32u;
+    let rows = params.S * params.group;
+    let first_head = group.y * params.group;
+    let batch = group.z;
+    let base = batch * params.k_b + group.y * params.k_h;
+    let first_token = first_row / params.group;
+    let last_token = (min(first_row + 32u, rows) - 1u) / params.group;
+    let column = lane % 8u;
+    let line = lane / 8u * 4u;
+    for (var i = lane; i < 32u; i += 64u) {
+        let row = min(first_row + i, rows - 1u);
+        row_q[i] = batch * params.q_b + row / params.group * params.q_s
+            + (first_head + row % params.group) * params.q_h;
+        peaks[i] = LOWEST;
+        totals[i] = 0.0;
+    }
+    var o0_0 = vec4f(0.0);
+    var o0_1 = vec4f(0.0);
+    var o1_0 = vec4f(0.0);
+    var o1_1 = vec4f(0.0);
+    var o2_0 = vec4f(0.0);
+    var o2_1 = vec4f(0.0);
+    var o3_0 = vec4f(0.0);
+    var o3_1 = vec4f(0.0);
+    workgroupBarrier();
+
+    let end = end_key(last_token);
+    for (var start = first_key(first_token) / 32u * 32u; start < end; start += 32u) {
+        let keys = min(end - start, 32u);
+        var product0_0 = vec4f(0.0);
+        var product1_0 = vec4f(0.0);
+        var product2_0 = vec4f(0.0);
+        var product3_0 = vec4f(0.0);
+        for (var d0 = 0u; d0 < 40u; d0 += 32u) {
+            for (var i = lane; i < 1024u; i += 64u) {
+                let d = d0 + i % 32u;
+                let to = i % 32u * 33u + i / 32u;
+                let row_k = base + (start + min(i / 32u, keys - 1u)) * params.k_c;
+                let at = min(d, 39u);
+                left[to] = select(0.0, q[row_q[i / 32u] + at], d < 40u);
+                right[to] = select(0.0, f32(k[row_k + at]), d < 40u);
+            }
+            workgroupBarrier();
+            for (var d = 0u; d < 32u; d++) {
+                let r0 = vec4f(right[d * 33u + column + 0u], right[d * 33u + column + 8u], right[d * 33u + column + 16u], right[d * 33u + column + 24u]);
+                let l0 = left[d * 33u + line + 0u];
+                product0_0 += l0 * r0;
+                let l1 = left[d * 33u + line + 1u];
+                product1_0 += l1 * r0;
+                let l2 = left[d * 33u + line + 2u];
+                product2_0 += l2 * r0;
+                let l3 = left[d * 33u + line + 3u];
+                product3_0 += l3 * r0;
+            }
+            workgroupBarrier();
+        }
+        weights[(column + 0u) * 33u + line + 0u] = product0_0[0];
+        weights[(column + 8u) * 33u + line + 0u] = product0_0[1];
+        weights[(column + 16u) * 33u + line + 0u] = product0_0[2];
+        weights[(column + 24u) * 33u + line + 0u] = product0_0[3];
+        weights[(column + 0u) * 33u + line + 1u] = product1_0[0];
+        weights[(column + 8u) * 33u + line + 1u] = product1_0[1];
+        weights[(column + 16u) * 33u + line + 1u] = product1_0[2];
+        weights[(column + 24u) * 33u + line + 1u] = product1_0[3];
+        weights[(column + 0u) * 33u + line + 2u] = product2_0[0];
+        weights[(column + 8u) * 33u + line + 2u] = product2_0[1];
+        weights[(column + 16u) * 33u + line + 2u] = product2_0[2];
+        weights[(column + 24u) * 33u + line + 2u] = product2_0[3];
+        weights[(column + 0u) * 33u + line + 3u] = product3_0[0];
+        weights[(column + 8u) * 33u + line + 3u] = product3_0[1];
+        weights[(column + 16u) * 33u + line + 3u] = product3_0[2];
+        weights[(column + 24u) * 33u + line + 3u] = product3_0[3];
+        workgroupBarrier();
+        for (var i = lane; i < 32u; i += 64u) {
+            let row = min(first_row + i, rows - 1u);
+            soften(i, batch, first_head + row % params.group, row / params.group, start, keys);
+        }
+        workgroupBarrier();
+        for (var i = lane; i < keys * 32u; i += 64u) {
+            let d = 0u + i % 32u;
+            right[i / 32u * 33u + i % 32u] = f32(v[base + (start + i / 32u) * params.k_c + d]);
+        }
+        workgroupBarrier();
+        o0_0 *= shrink[line + 0u];
+        o1_0 *= shrink[line + 1u];
+        o2_0 *= shrink[line + 2u];
+        o3_0 *= shrink[line + 3u];
+        for (var j = 0u; j < keys; j++) {
+                let v0 = vec4f(right[j * 33u + column + 0u], right[j * 33u + column + 8u], right[j * 33u + column + 16u], right[j * 33u + column + 24u]);
+                let w0 = weights[j * 33u + line + 0u];
+                if (w0 != -1.0) {
+                    o0_0 += w0 * v0;
+                }
+                let w1 = weights[j * 33u + line + 1u];
+                if (w1 != -1.0) {
+                    o1_0 += w1 * v0;
+                }
+                let w2 = weights[j * 33u + line + 2u];
+                if (w2 != -1.0) {
+                    o2_0 += w2 * v0;
+                }
+                let w3 = weights[j * 33u + line + 3u];
+                if (w3 != -1.0) {
+                    o3_0 += w3 * v0;
+                }
+            }
+        workgroupBarrier();
+        for (var i = lane; i < keys * 32u; i += 64u) {
+            let d = min(32u + i % 32u, 39u);
+            right[i / 32u * 33u + i % 32u] = f32(v[base + (start + i / 32u) * params.k_c + d]);
+        }
+        workgroupBarrier();
+        o0_1 *= shrink[line + 0u];
+        o1_1 *= shrink[line + 1u];
+        o2_1 *= shrink[line + 2u];
+        o3_1 *= shrink[line + 3u];
+        for (var j = 0u; j < keys; j++) {
+                let v0 = vec4f(right[j * 33u + column + 0u], right[j * 33u + column + 8u], right[j * 33u + column + 16u], right[j * 33u + column + 24u]);
+                let w0 = weights[j * 33u + line + 0u];
+                if (w0 != -1.0) {
+                    o0_1 += w0 * v0;
+                }
+                let w1 = weights[j * 33u + line + 1u];
+                if (w1 != -1.0) {
+                    o1_1 += w1 * v0;
+                }
+                let w2 = weights[j * 33u + line + 2u];
+                if (w2 != -1.0) {
+                    o2_1 += w2 * v0;
+                }
+                let w3 = weights[j * 33u + line + 3u];
+                if (w3 != -1.0) {
+                    o3_1 += w3 * v0;
+                }
+            }
+        workgroupBarrier();
+    }
+    if (first_row + line + 0u < rows) {
+        let row = first_row + line + 0u;
+        let start = batch * params.y_b + row / params.group * params.y_s
+            + (first_head + row % params.group) * params.y_h + column;
+        let total = totals[line + 0u];
+        y[start + 0u] = select(o0_0[0] / total, 0.0, total == 0.0);
+        y[start + 8u] = select(o0_0[1] / total, 0.0, total == 0.0);
+        y[start + 16u] = select(o0_0[2] / total, 0.0, total == 0.0);
+        y[start + 24u] = select(o0_0[3] / total, 0.0, total == 0.0);
+        y[start + 32u] = select(o0_1[0] / total, 0.0, total == 0.0);
+        if (column + 40u < 40u) {
+            y[start + 40u] = select(o0_1[1] / total, 0.0, total == 0.0);
+        }
+        if (column + 48u < 40u) {
+            y[start + 48u] = select(o0_1[2] / total, 0.0, total == 0.0);
+        }
+        if (column + 56u < 40u) {
+            y[start + 56u] = select(o0_1[3] / total, 0.0, total == 0.0);
+        }
+    }
+    if (first_row + line + 1u < rows) {
+        let row = first_row + line + 1u;
+        let start = batch * params.y_b + row / params.group * params.y_s
+            + (first_head + row % params.group) * params.y_h + column;
+        let total = totals[line + 1u];
+        y[start + 0u] = select(o1_0[0] / total, 0.0, total == 0.0);
+        y[start + 8u] = select(o1_0[1] / total, 0.0, total == 0.0);
+        y[start + 16u] = select(o1_0[2] / total, 0.0, total == 0.0);
+        y[start + 24u] = select(o1_0[3] / total, 0.0, total == 0.0);
+        y[start + 32u] = select(o1_1[0] / total, 0.0, total == 0.0);
+        if (column + 40u < 40u) {
+            y[start + 40u] = select(o1_1[1] / total, 0.0, total == 0.0);
+        }
+        if (column + 48u < 40u) {
+            y[start + 48u] = select(o1_1[2] / total, 0.0, total == 0.0);
+        }
+        if (column + 56u < 40u) {
+            y[start + 56u] = select(o1_1[3] / total, 0.0, total == 0.0);
+        }
+    }
+    if (first_row + line + 2u < rows) {
+        let row = first_row + line + 2u;
+        let start = batch * params.y_b + row / params.group * params.y_s
+            + (first_head + row % params.group) * params.y_h + column;
+        let total = totals[line + 2u];
+        y[start + 0u] = select(o2_0[0] / total, 0.0, total == 0.0);
+        y[start + 8u] = select(o2_0[1] / total, 0.0, total == 0.0);
+        y[start + 16u] = select(o2_0[2] / total, 0.0, total == 0.0);
+        y[start + 24u] = select(o2_0[3] / total, 0.0, total == 0.0);
+        y[start + 32u] = select(o2_1[0] / total, 0.0, total == 0.0);
+        if (column + 40u < 40u) {
+            y[start + 40u] = select(o2_1[1] / total, 0.0, total == 0.0);
+        }
+        if (column + 48u < 40u) {
+            y[start + 48u] = select(o2_1[2] / total, 0.0, total == 0.0);
+        }
+        if (column + 56u < 40u) {
+            y[start + 56u] = select(o2_1[3] / total, 0.0, total == 0.0);
+        }
+    }
+    if (first_row + line + 3u < rows) {
+        let row = first_row + line + 3u;
+        let start = batch * params.y_b + row / params.group * params.y_s
+            + (first_head + row % params.group) * params.y_h + column;
+        let total = totals[line + 3u];
+        y[start + 0u] = select(o3_0[0] / total, 0.0, total == 0.0);
+        y[start + 8u] = select(o3_0[1] / total, 0.0, total == 0.0);
+        y[start + 16u] = select(o3_0[2] / total, 0.0, total == 0.0);
+        y[start + 24u] = select(o3_0[3] / total, 0.0, total == 0.0);
+        y[start + 32u] = select(o3_1[0] / total, 0.0, total == 0.0);
+        if (column + 40u < 40u) {
+            y[start + 40u] = select(o3_1[1] / total, 0.0, total == 0.0);
+        }
+        if (column + 48u < 40u) {
+            y[start + 48u] = select(o3_1[2] / total, 0.0, total == 0.0);
+        }
+        if (column + 56u < 40u) {
+            y[start + 56u] = select(o3_1[3] / total, 0.0, total == 0.0);
+        }
+    }
+}

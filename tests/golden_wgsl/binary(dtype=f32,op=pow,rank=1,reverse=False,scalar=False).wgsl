@@ -1,0 +1,47 @@
+struct Params {
+    n: u32,
+    d0: u32, 
+    a0: u32, 
+    b0: u32, 
+}
+
+@group(0) @binding(0) var<storage, read> a: array<f32>;
+@group(0) @binding(1) var<storage, read> b: array<f32>;
+@group(0) @binding(2) var<storage, read_write> y: array<f32>;
+@group(0) @binding(3) var<uniform> params: Params;
+
+fn is_nan(v: f32) -> bool {
+    return (bitcast<u32>(v) & 0x7fffffffu) > 0x7f800000u;
+}
+
+fn make_nan(v: f32) -> f32 {
+    return bitcast<f32>(bitcast<u32>(v) | 0x7fc00000u);
+}
+
+fn power(base: f32, exponent: f32) -> f32 {
+    if (exponent == 0.0) { return 1.0; }
+    if (is_nan(base) || is_nan(exponent)) { return base + exponent; }
+    if (base == 0.0) { return select(0.0, 1.0 / base, exponent < 0.0); }
+    let size = exp2(exponent * log2(abs(base)));
+    if (base > 0.0) { return size; }
+    // A negative base has a real power only where the exponent is an integer; NaN elsewhere.
+    let odd = abs(exponent - 2.0 * floor(exponent * 0.5)) == 1.0;
+    let signed = select(size, -size, odd);
+    return select(make_nan(base), signed, exponent == floor(exponent));
+}
+
+fn apply(left: f32, right: f32) -> f32 {
+    return power(left, right);
+}
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u,
+        @builtin(local_invocation_index) lane: u32) {
+    let first = (group.x + group.y * groups.x) * 1024u + lane;
+    for (var i = first; i < min(first + 1024u, params.n); i += 256u) {
+        let i0 = i;
+        let left = a[i0 * params.a0];
+        let right = b[i0 * params.b0];
+        y[i] = apply(left, right);
+    }
+}

@@ -1,0 +1,28 @@
+enable f16;
+
+struct Params {
+    n: u32,
+    x_start: u32,
+    y_start: u32,
+    d0: u32, d1: u32, 
+    x0: u32, x1: u32, 
+    y0: u32, y1: u32, 
+}
+
+@group(0) @binding(0) var<storage, read> x: array<f16>;
+@group(0) @binding(1) var<storage, read_write> y: array<f16>;
+@group(0) @binding(2) var<uniform> params: Params;
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u,
+        @builtin(local_invocation_index) lane: u32) {
+    let first = (group.x + group.y * groups.x) * 1024u + lane;
+    for (var i = first; i < min(first + 1024u, params.n); i += 256u) {
+        var rest_i = i;
+        let i1 = rest_i % params.d1;
+        rest_i /= params.d1;
+        let i0 = rest_i;
+        let v = x[params.x_start + i0 * params.x0 + i1 * params.x1];
+        y[params.y_start + i0 * params.y0 + i1 * params.y1] = v;
+    }
+}

@@ -1,0 +1,31 @@
+struct Params {
+    n: u32,
+    d0: u32, d1: u32, d2: u32, d3: u32, 
+    c0: u32, c1: u32, c2: u32, c3: u32, 
+    a0: u32, a1: u32, a2: u32, a3: u32, 
+    b0: u32, b1: u32, b2: u32, b3: u32, 
+}
+
+@group(0) @binding(0) var<storage, read> cond: array<u32>;
+@group(0) @binding(1) var<storage, read> a: array<i32>;
+@group(0) @binding(2) var<storage, read> b: array<i32>;
+@group(0) @binding(3) var<storage, read_write> y: array<i32>;
+@group(0) @binding(4) var<uniform> params: Params;
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u,
+        @builtin(local_invocation_index) lane: u32) {
+    let first = (group.x + group.y * groups.x) * 1024u + lane;
+    for (var i = first; i < min(first + 1024u, params.n); i += 256u) {
+        var rest_i = i;
+        let i3 = rest_i % params.d3;
+        rest_i /= params.d3;
+        let i2 = rest_i % params.d2;
+        rest_i /= params.d2;
+        let i1 = rest_i % params.d1;
+        rest_i /= params.d1;
+        let i0 = rest_i;
+        let chosen = cond[i0 * params.c0 + i1 * params.c1 + i2 * params.c2 + i3 * params.c3] != 0u;
+        y[i] = select(b[i0 * params.b0 + i1 * params.b1 + i2 * params.b2 + i3 * params.b3], a[i0 * params.a0 + i1 * params.a1 + i2 * params.a2 + i3 * params.a3], chosen);
+    }
+}
