@@ -165,6 +165,17 @@ async def profile(call: Call) -> dict[str, Any]:
     return {"dispatches": [dataclasses.asdict(time) for time in times]}
 
 
+async def measure(call: Call) -> dict[str, Any]:
+    """Run one step `repeat` times as `run` does, and return the milliseconds of each."""
+    call.loaded.forget()
+    session, inputs, times = call.loaded.session, call.step_inputs(), []
+    for _ in range(int(call.params.get("repeat", 5))):
+        started = time.perf_counter()
+        await session.run(inputs, raw=True, **call.symbols)
+        times.append(1000 * (time.perf_counter() - started))
+    return {"step_ms": times}
+
+
 async def generate(call: Call) -> dict[str, Any]:
     """Answer `prompt` (text, ids or messages): an event "piece" for every token, then the whole."""
     started = time.perf_counter()
@@ -215,7 +226,7 @@ METHODS: dict[str, Callable[[Call], Awaitable[dict[str, Any]]]] = {
     method.__name__: method
     for method in (
         *(hello, load, close, stats, report),
-        *(run, reset, state, restore, profile),
+        *(run, reset, state, restore, profile, measure),
         *(generate, logits, abort),
     )
 }

@@ -16,7 +16,9 @@ Stored = npt.NDArray[np.float32] | npt.NDArray[np.float16] | npt.NDArray[np.floa
 Mask = npt.NDArray[np.float32] | npt.NDArray[np.uint32]
 
 
-def visible(tokens: int, pos: int, causal: bool, window: int, mask: Mask | None) -> npt.NDArray[np.bool_]:
+def visible(
+    tokens: int, pos: int, causal: bool, window: int, mask: Mask | None
+) -> npt.NDArray[np.bool_]:
     """Return which of pos + tokens keys each token sees, [.., S, C], by the rules of docs/OPS.md."""
     query, keys = pos + np.arange(tokens)[:, None], np.arange(pos + tokens)[None]
     seen = np.ones((tokens, pos + tokens), bool)
@@ -31,8 +33,16 @@ def visible(tokens: int, pos: int, causal: bool, window: int, mask: Mask | None)
 
 
 def sdpa(
-    q: Stored, k_cache: Stored, v_cache: Stored, pos: int, *, scale: float | None = None, causal: bool = True,
-    window: int = 0, softcap: float = 0.0, mask: Mask | None = None,
+    q: Stored,
+    k_cache: Stored,
+    v_cache: Stored,
+    pos: int,
+    *,
+    scale: float | None = None,
+    causal: bool = True,
+    window: int = 0,
+    softcap: float = 0.0,
+    mask: Mask | None = None,
 ) -> Array:
     """Return attention of q [B,S,Hq,D] over the first pos + S slots of the caches [B,C,Hkv,D].
 
@@ -43,8 +53,8 @@ def sdpa(
     shape = (batch, heads, tokens, count)
     seen = np.broadcast_to(visible(tokens, pos, causal, window, mask), shape)
     out = np.zeros((batch, tokens, heads, width))
-    bias = mask[..., :count] if mask is not None and mask.dtype != np.uint32 else np.float32(0)
-    bias = np.broadcast_to(bias, shape)
+    added = mask[..., :count] if mask is not None and mask.dtype != np.uint32 else np.zeros(1)
+    bias = np.broadcast_to(added, shape)
     for b in range(batch):
         for h in range(heads):
             k = k_cache[b, :count, h // group].astype(np.float64)
@@ -99,7 +109,7 @@ def rms_norm(x: Stored, weight: Stored | None, eps: float) -> Array:
     """Return x / sqrt(mean(x^2) + eps) * weight over the last dimension."""
     wide = x.astype(np.float64)
     result = wide / np.sqrt((wide**2).mean(-1, keepdims=True) + eps)
-    return result if weight is None else result * weight.astype(np.float64)
+    return np.asarray(result if weight is None else result * weight.astype(np.float64))
 
 
 def layer_norm(x: Stored, weight: Stored | None, bias: Stored | None, eps: float) -> Array:
@@ -107,4 +117,4 @@ def layer_norm(x: Stored, weight: Stored | None, bias: Stored | None, eps: float
     wide = x.astype(np.float64)
     result = (wide - wide.mean(-1, keepdims=True)) / np.sqrt(wide.var(-1, keepdims=True) + eps)
     result = result if weight is None else result * weight.astype(np.float64)
-    return result if bias is None else result + bias.astype(np.float64)
+    return np.asarray(result if bias is None else result + bias.astype(np.float64))

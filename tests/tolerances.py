@@ -60,10 +60,11 @@ DEQUANTIZED: Pair = (1e-6, 2e-5)
 # The graph interpreter before and after a fusion, both float64: only the order of sums may differ.
 FUSED_F64: Pair = (1e-10, 1e-10)
 
-# SmolLM2's logits on the GPU against eager float32: 30 layers of f32 sums in another order.
+# SmolLM2's logits on the GPU against eager float32: 30 layers of f32 sums in another order. Measured
+# on SwiftShader: 1.7e-4 at worst over 12 prompts of 1 to 400 tokens, each with 64 of reply.
 MODEL_LOGITS: Pair = (1e-3, 1e-3)
 # The same prompt in one piece, in pieces and token by token: other routes (tiles, vectors) sum in
-# another order, and 30 layers carry that on; logits are up to 30.
+# another order, and 30 layers carry that on; logits are up to 30. Measured on SwiftShader: 9e-5.
 MODEL_CUTS: Pair = (1e-3, 1e-3)
 # Eager's best logit must lead by this much before another choice is called wrong.
 MARGIN = 1e-3

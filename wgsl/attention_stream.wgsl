@@ -76,7 +76,7 @@ fn soften(row: u32, batch: u32, head: u32, token: u32, start: u32, keys: u32) {
     for (var j = 0u; j < keys; j++) {
         let s = weights[j * 33u + row];
         var w = -1.0;
-        if (s != LOWEST) {
+        if (!(s == LOWEST)) {
             w = exponential(s - peak);
             total += w;
         }

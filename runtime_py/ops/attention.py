@@ -78,7 +78,7 @@ def _number(node: Node, name: str, default: float) -> float:
 def _rules_reason(
     graph: Graph, node: Node, q: Shape, kv: Shape, heads: tuple[int, int], keys: Expr
 ) -> str | None:
-    """Return why queries and keys do not belong together; `heads`: where Hq, Hkv are in the shapes."""
+    """Return why queries and keys do not belong together; `heads`: where Hq and Hkv stand."""
     hq, hkv, d = q[heads[0]], kv[heads[1]], q[3]
     if not (isinstance(hq, int) and isinstance(hkv, int) and isinstance(d, int)):
         found = f"{show_shape(q)} and {show_shape(kv)}"

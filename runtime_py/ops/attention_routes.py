@@ -34,7 +34,7 @@ WORKGROUP_BYTES = 16384  # WebGPU's default limit, which every device has
 
 @dataclass(frozen=True)
 class SplitTuning:
-    """Sizes of the split route: see the axes of wgsl/attention_split.wgsl. `chunk` is keys a split."""
+    """Sizes of the split route, the axes of wgsl/attention_split.wgsl; `chunk` is keys a split."""
 
     vec: int
     heads: int

@@ -17,7 +17,7 @@ from runtime_py.symbols import Expr, Shape, bounds, ceil_div, combine, product, 
 def cache_reason(
     graph: Graph, node: Node, cache: str, batch: Expr, tokens: Expr, heads: Shape
 ) -> str | None:
-    """Return why `tokens` rows of `heads` (H, D) cannot go into `cache` [B, C, H, D] at input_pos."""
+    """Return why `tokens` rows of `heads` (H, D) do not fit `cache` [B, C, H, D] at input_pos."""
     value = graph.values[cache]
     if len(value.shape) != 4 or value.dtype not in ("f32", "f16"):
         return (

@@ -8,8 +8,23 @@ from __future__ import annotations
 
 from runtime_py.ops import layout
 from runtime_py.ops.base import Binding, Dispatch, Lowering, Param, key
-from runtime_py.ops.elementwise import CHUNK
+from runtime_py.ops.elementwise import CHUNK, inputs
+from runtime_py.schema import Graph, Node
 from runtime_py.symbols import Expr, Shape, ceil_div, combine, product
+
+
+def dim_of(node: Node, rank: int) -> int:
+    """Return attribute `dim` counted from the front."""
+    value = node.attrs.get("dim", 0)
+    return int(str(value)) % rank if rank else 0
+
+
+def same_dtype_reason(graph: Graph, node: Node) -> str | None:
+    names = (*inputs(node), *node.outputs)
+    dtypes = sorted({graph.values[name].dtype for name in names})
+    if len(dtypes) > 1:
+        return f"{node.op} of {' and '.join(dtypes)}: cast first"
+    return layout.size_reason(graph, node)
 
 
 def strided_copy(
@@ -20,7 +35,10 @@ def strided_copy(
     read: tuple[Expr, Shape],
     write: tuple[Expr, Shape],
 ) -> Dispatch:
-    """Return the dispatch that copies `sizes` elements; `read` and `write` are (first element, strides)."""
+    """Return the dispatch that copies `sizes` elements.
+
+    `read` and `write` are (first element, strides).
+    """
     dims, (x, y) = layout.collapse(sizes, [read[1], write[1]])
     count = product(sizes)
     params = (

@@ -179,7 +179,8 @@ def _check_where(graph: Graph, node: Node) -> str | None:
         return f"where takes a condition and two tensors, found {len(names)} inputs"
     condition, left, right = (graph.values[name] for name in names)
     if condition.dtype != "u32" or left.dtype != right.dtype:
-        return f"where of {condition.dtype}, {left.dtype}, {right.dtype}: expected u32 and twice the same"
+        found = f"{condition.dtype}, {left.dtype}, {right.dtype}"
+        return f"where of {found}: expected u32 and twice the same"
     if _broadcast(graph, names) is None:
         return f"where: {_shapes(graph, names)} do not broadcast"
     return layout.size_reason(graph, node)

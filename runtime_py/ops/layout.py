@@ -62,14 +62,14 @@ def broadcast(a: Shape, b: Shape) -> Shape | None:
 
 
 def broadcast_strides(shape: Shape, out: Shape) -> Shape:
-    """Return the strides with which a tensor of `shape` is read at the indices of `out` (0 = repeated)."""
+    """Return the strides that read a tensor of `shape` at the indices of `out` (0 = repeated)."""
     steps = (0,) * (len(out) - len(shape)) + strides(shape)
     sizes = (1,) * (len(out) - len(shape)) + shape
     return tuple(0 if size == 1 else step for size, step in zip(sizes, steps, strict=True))
 
 
 def collapse(sizes: Shape, operands: Sequence[Shape]) -> tuple[Shape, list[Shape]]:
-    """Return sizes and strides with as few dimensions as address the same elements in the same order.
+    """Return sizes and strides of as few dimensions as address the same elements in order.
 
     Dimensions of size 1 go away, and two neighbours merge where all operands step over them evenly.
     """
@@ -98,7 +98,7 @@ def shape_params(prefix: str, values: Iterable[Expr]) -> list[Param]:
 def fold(ctx: Lowering, groups: Expr) -> tuple[Expr, Expr, Expr]:
     """Return a grid of at least `groups` workgroups, none of whose sides passes the device's limit.
 
-    The kernel counts `wid.x + wid.y * num_workgroups.x`; at most y - 1 workgroups find nothing to do.
+    The kernel counts `wid.x + wid.y * num_workgroups.x`; at most y - 1 workgroups are idle.
     """
     limit = ctx.caps.limit("maxComputeWorkgroupsPerDimension")
     rows = -(-max(ctx.upper(groups), 1) // limit)
@@ -113,14 +113,15 @@ def indicator(ctx: Lowering, expr: Expr) -> Expr:
 
 
 def size_reason(graph: Graph, node: Node) -> str | None:
-    """Return why a tensor of `node` cannot be indexed on the device (too many elements, or none)."""
+    """Return why a tensor of `node` cannot be indexed on the device (too large, or empty)."""
     for name in (*node.inputs, *node.outputs, *node.mutates):
         if name is None:
             continue
         shape = graph.values[name].shape
         least, most = bounds(product(shape), graph.ranges)
         if most >= MAX_ELEMENTS:
-            return f"{name} {show_shape(shape)} can have {most} elements, the most is {MAX_ELEMENTS - 1}"
+            shown = f"{name} {show_shape(shape)} can have {most} elements"
+            return f"{shown}, the most is {MAX_ELEMENTS - 1}"
         if least < 1:
             return f"{name} {show_shape(shape)} can be empty"
         if len(shape) > MAX_RANK:

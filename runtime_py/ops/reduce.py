@@ -1,7 +1,8 @@
 """Operators that reduce a dimension: sum, mean, amax, softmax, matmul.
 
-Input:  nodes such as `mean(x, dims=(-1,), keepdim=True)` or `matmul(a, b)`. Output: one dispatch a node.
-Way of the data: rows of `ops.registry`. Sizes are parameters; ranks (after merging dimensions) are axes.
+Input:  nodes such as `mean(x, dims=(-1,), keepdim=True)` or `matmul(a, b)`.
+Output: one dispatch a node.
+Way of the data: rows of `ops.registry`. Sizes are parameters; ranks (after merging) are axes.
 
     Node("n", "matmul", ("a", "b"), ("y",))     # [..., M, K] x [..., K, N] -> [..., M, N]
 """
@@ -110,7 +111,8 @@ def _check_matmul(graph: Graph, node: Node) -> str | None:
     if len(a.shape) < 2 or len(b.shape) < 2 or not layout.same(a.shape[-1], b.shape[-2]):
         return f"matmul of {show_shape(a.shape)} and {show_shape(b.shape)}"
     if layout.broadcast(a.shape[:-2], b.shape[:-2]) is None:
-        return f"matmul of {show_shape(a.shape)} and {show_shape(b.shape)}: the stacks do not broadcast"
+        shapes = f"{show_shape(a.shape)} and {show_shape(b.shape)}"
+        return f"matmul of {shapes}: the stacks do not broadcast"
     return layout.size_reason(graph, node)
 
 

@@ -1,18 +1,20 @@
 """Operators that move elements without computing: views, slices, copies, casts, constants.
 
 Input:  nodes such as `permute(x, dims)`. Output: strided copies (one kernel), or none for `view`.
-Way of the data: rows of `ops.registry`. Starts and steps may be expressions; they become parameters.
+Way of the data: rows of `ops.registry`. Starts and steps may be expressions; they become
+parameters.
 
     Node("n", "slice", ("x",), ("y",), {"dim": 1, "start": SymbolAttr("input_pos"), "step": 1})
 """
 
 from __future__ import annotations
 
-from runtime_py.ops import layout
+from runtime_py.ops import layout, slicing
 from runtime_py.ops.base import Binding, Dispatch, KernelKey, Lowering, OpDef, Param, key
+from runtime_py.ops.copying import dim_of, plain_copy, same_dtype_reason, strided_copy
 from runtime_py.ops.elementwise import ANY_DTYPE, CHUNK, inputs, scalar_param
-from runtime_py.schema import Graph, Node, expr_attr
-from runtime_py.symbols import Expr, Shape, bounds, ceil_div, combine, product, show, show_shape
+from runtime_py.schema import Graph, Node
+from runtime_py.symbols import Shape, ceil_div, product, show_shape
 
 NAN_BITS = 0x7FC00000
 
@@ -29,12 +31,6 @@ KEYS: tuple[KernelKey, ...] = (
 )
 
 
-def dim_of(node: Node, rank: int) -> int:
-    """Return attribute `dim` counted from the front."""
-    value = node.attrs.get("dim", 0)
-    return int(str(value)) % rank if rank else 0
-
-
 def _declared(graph: Graph, node: Node) -> tuple[Shape, ...]:
     return (graph.values[node.outputs[0]].shape,)
 
@@ -43,19 +39,11 @@ def _input_shape(graph: Graph, node: Node) -> tuple[Shape, ...]:
     return (graph.values[inputs(node)[0]].shape,)
 
 
-def _check_same_dtype(graph: Graph, node: Node) -> str | None:
-    names = (*inputs(node), *node.outputs)
-    dtypes = sorted({graph.values[name].dtype for name in names})
-    if len(dtypes) > 1:
-        return f"{node.op} of {' and '.join(dtypes)}: cast first"
-    return layout.size_reason(graph, node)
-
-
 def _check_view(graph: Graph, node: Node) -> str | None:
     before, after = graph.values[inputs(node)[0]].shape, graph.values[node.outputs[0]].shape
     if not layout.same(product(before), product(after)):
         return f"view of {show_shape(before)} as {show_shape(after)}: another number of elements"
-    return _check_same_dtype(graph, node)
+    return same_dtype_reason(graph, node)
 
 
 def _dims(node: Node) -> tuple[int, ...]:
@@ -68,7 +56,7 @@ def _check_permute(graph: Graph, node: Node) -> str | None:
     rank = len(graph.values[inputs(node)[0]].shape)
     if sorted(dim % max(rank, 1) for dim in _dims(node)) != list(range(rank)):
         return f"permute by {_dims(node)} of {rank} dimensions"
-    return _check_same_dtype(graph, node)
+    return same_dtype_reason(graph, node)
 
 
 def _permute_shape(graph: Graph, node: Node) -> tuple[Shape, ...]:
@@ -88,88 +76,13 @@ def _check_expand(graph: Graph, node: Node) -> str | None:
     result = layout.broadcast(before, after)
     if result is None or not layout.same_shape(result, after):
         return f"expand of {show_shape(before)} to {show_shape(after)}"
-    return _check_same_dtype(graph, node)
+    return same_dtype_reason(graph, node)
 
 
 def _lower_expand(ctx: Lowering, node: Node) -> list[Dispatch]:
     x, y = ctx.value(inputs(node)[0]), ctx.value(node.outputs[0])
     read = layout.broadcast_strides(x.shape, y.shape)
     return [strided_copy(ctx, x.name, y.name, y.shape, (0, read), (0, layout.strides(y.shape)))]
-
-
-def _check_slice(graph: Graph, node: Node) -> str | None:
-    step = node.attrs.get("step", 1)
-    if not isinstance(step, int) or step < 1:
-        return f"{node.op} with step {step!r}, expected a positive integer"
-    start = expr_attr(node, "start", 0)
-    if bounds(start, graph.ranges)[0] < 0:
-        return f"{node.op} from {show(start)}, which can be negative"
-    names = inputs(node)
-    long, short = names[0], node.outputs[0] if node.op == "slice" else names[1]
-    big, small = graph.values[long].shape, graph.values[short].shape
-    dim = dim_of(node, len(big))
-    others = [(a, b) for k, (a, b) in enumerate(zip(big, small, strict=False)) if k != dim]
-    if len(big) != len(small) or not all(layout.same(a, b) for a, b in others):
-        return f"{node.op} of {show_shape(big)} with {show_shape(small)} along dimension {dim}"
-    last = combine("+", start, combine("*", step, combine("-", small[dim], 1)))
-    if not layout.fits(graph, combine("+", last, 1), big[dim]):
-        end = show(combine("+", last, 1))
-        return f"{node.op} reaches {end}, past the {show(big[dim])} of dimension {dim}"
-    return _check_same_dtype(graph, node)
-
-
-def _lower_slice(ctx: Lowering, node: Node) -> list[Dispatch]:
-    x, y = ctx.value(inputs(node)[0]), ctx.value(node.outputs[0])
-    dim, start = dim_of(node, len(x.shape)), expr_attr(node, "start", 0)
-    first, read = window(x.shape, dim, start, expr_attr(node, "step", 1))
-    return [strided_copy(ctx, x.name, y.name, y.shape, (first, read), (0, layout.strides(y.shape)))]
-
-
-def _lower_slice_scatter(ctx: Lowering, node: Node) -> list[Dispatch]:
-    base, src = (ctx.value(name) for name in inputs(node))
-    out = node.outputs[0]
-    dim, start = dim_of(node, len(base.shape)), expr_attr(node, "start", 0)
-    write = window(base.shape, dim, start, expr_attr(node, "step", 1))
-    read: tuple[Expr, Shape] = (0, layout.strides(src.shape))
-    return [
-        plain_copy(ctx, base.name, out),
-        strided_copy(ctx, src.name, out, src.shape, read, write),
-    ]
-
-
-def _check_cat(graph: Graph, node: Node) -> str | None:
-    shapes = [graph.values[name].shape for name in inputs(node)]
-    rank = len(shapes[0])
-    dim = dim_of(node, rank)
-    for shape in shapes[1:]:
-        rest, first = shape[:dim] + shape[dim + 1 :], shapes[0][:dim] + shapes[0][dim + 1 :]
-        if len(shape) != rank or not layout.same_shape(rest, first):
-            return f"cat of {show_shape(shapes[0])} and {show_shape(shape)} along dimension {dim}"
-    return _check_same_dtype(graph, node)
-
-
-def _cat_shape(graph: Graph, node: Node) -> tuple[Shape, ...]:
-    shapes = [graph.values[name].shape for name in inputs(node)]
-    dim = dim_of(node, len(shapes[0]))
-    total: Expr = 0
-    for shape in shapes:
-        total = combine("+", total, shape[dim])
-    return ((*shapes[0][:dim], total, *shapes[0][dim + 1 :]),)
-
-
-def _lower_cat(ctx: Lowering, node: Node) -> list[Dispatch]:
-    out = ctx.value(node.outputs[0])
-    write = layout.strides(out.shape)
-    dim, start = dim_of(node, len(out.shape)), 0
-    result, at = [], combine("+", start, 0)
-    for name in inputs(node):
-        shape = ctx.value(name).shape
-        first = combine("*", at, write[dim])
-        result.append(
-            strided_copy(ctx, name, out.name, shape, (0, layout.strides(shape)), (first, write))
-        )
-        at = combine("+", at, shape[dim])
-    return result
 
 
 def _check_copy(graph: Graph, node: Node) -> str | None:
@@ -263,27 +176,27 @@ OPS: tuple[OpDef, ...] = (
         _STRIDED,
         ANY_DTYPE,
         "every step-th element of a dimension from start on",
-        _check_slice,
+        slicing.check_slice,
         _declared,
-        _lower_slice,
+        slicing.lower_slice,
     ),
     OpDef(
         "slice_scatter",
         _STRIDED,
         ANY_DTYPE,
         "base with src written over a slice of a dimension",
-        _check_slice,
+        slicing.check_slice,
         _input_shape,
-        _lower_slice_scatter,
+        slicing.lower_slice_scatter,
     ),
     OpDef(
         "cat",
         _STRIDED,
         ANY_DTYPE,
         "tensors one after another along a dimension",
-        _check_cat,
-        _cat_shape,
-        _lower_cat,
+        slicing.check_cat,
+        slicing.cat_shape,
+        slicing.lower_cat,
     ),
     OpDef(
         "copy",

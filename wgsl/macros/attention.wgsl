@@ -1,7 +1,8 @@
 {#- What all attention kernels share: their parameters, which keys a token sees, how a score is finished.
 
     params()                       the fields of Params, in the order of `attention_routes.common_params`
-    LOWEST                         the score of a key that is not visible; its weight is never multiplied
+    LOWEST                         the score of a key that is not visible; its weight, -1, is never multiplied.
+                                   Both are tested by `!(s == LOWEST)`: WGSL's != is false for a NaN, which must stay
     visible(causal, window)        declares `first_key(token)` and `end_key(token)`: the keys of a token are
                                    first_key .. end_key - 1
     score(mask, softcap)           declares `fn score(dot: f32, batch, head, token, key) -> f32`

@@ -101,7 +101,7 @@ for (var i = {{ first }}; i < {{ end }}; i += {{ step }}u) {
 {% endfor %}
 {% if mask != "none" %}
 {% for g in range(heads) %}
-            if (w{{ g }}_0 != -1.0) {
+            if (!(w{{ g }}_0 == -1.0)) {
                 total{{ g }} += w{{ g }}_0;
 {% for n in range(per) %}
                 o{{ g }}_{{ n }} += w{{ g }}_0 * v{{ n }}_0;

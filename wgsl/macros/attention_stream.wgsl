@@ -68,7 +68,7 @@ for (var j = 0u; j < keys; j++) {
 {% for i in range(rows) %}
                 let w{{ i }} = weights[j * 33u + line + {{ i }}u];
 {% if guarded %}
-                if (w{{ i }} != -1.0) {
+                if (!(w{{ i }} == -1.0)) {
 {% for n in range(columns // 4) %}
                     o{{ i }}_{{ block * (columns // 4) + n }} += w{{ i }} * v{{ n }};
 {% endfor %}
