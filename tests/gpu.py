@@ -29,6 +29,7 @@ from torch import Tensor, nn
 import exporter
 from exporter import ops
 from exporter.hosts import Host, get_host
+from tests.cases import ramp
 
 HOST = "chromium"
 Array: TypeAlias = "numpy.typing.NDArray[Any]"
@@ -215,3 +216,22 @@ def run_batch(
     folder = bundle(name, lambda: (Batch(function), named, {}, ()))
     outputs = exporter.run(folder, [step(named)], host=host, options=options)[0]
     return list(outputs.values())
+
+
+EPS = 1e-6
+
+
+def tensor(*shape: int, mod: int = 17, off: int = 8, den: float = 16, step: int = 0) -> Tensor:
+    """Return the reference's ramp as a tensor."""
+    return torch.from_numpy(ramp(shape, mod, off, den, step))
+
+
+class Norm(nn.Module):
+    """RMS norm of `width` columns."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(tensor(width, mod=11, off=-3, den=8), requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.rms_norm(x, self.weight.shape, self.weight, EPS)

@@ -78,7 +78,7 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
     var total = 0.0;
     for (var j = lane; j < params.keys; j += 64u) {
         let s = scores[start + j];
-        if (s != LOWEST) {
+        if (!(s == LOWEST)) {
             total += exponential(s - peak);
         }
     }

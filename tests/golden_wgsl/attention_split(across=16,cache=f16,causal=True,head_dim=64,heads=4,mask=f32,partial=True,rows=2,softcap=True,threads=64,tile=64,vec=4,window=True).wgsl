@@ -237,19 +237,19 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) la
             let w2_0 = weights[i + 128u];
             let w3_0 = weights[i + 192u];
             let v0_0 = vec4<f32>(v[row + 0u]);
-            if (w0_0 != -1.0) {
+            if (!(w0_0 == -1.0)) {
                 total0 += w0_0;
                 o0_0 += w0_0 * v0_0;
             }
-            if (w1_0 != -1.0) {
+            if (!(w1_0 == -1.0)) {
                 total1 += w1_0;
                 o1_0 += w1_0 * v0_0;
             }
-            if (w2_0 != -1.0) {
+            if (!(w2_0 == -1.0)) {
                 total2 += w2_0;
                 o2_0 += w2_0 * v0_0;
             }
-            if (w3_0 != -1.0) {
+            if (!(w3_0 == -1.0)) {
                 total3 += w3_0;
                 o3_0 += w3_0 * v0_0;
             }

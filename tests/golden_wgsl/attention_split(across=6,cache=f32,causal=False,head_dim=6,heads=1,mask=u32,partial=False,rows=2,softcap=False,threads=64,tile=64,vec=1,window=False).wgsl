@@ -133,7 +133,7 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) la
             let row = base + (start + i) * params.k_c + column;
             let w0_0 = weights[i + 0u];
             let v0_0 = f32(v[row + 0u]);
-            if (w0_0 != -1.0) {
+            if (!(w0_0 == -1.0)) {
                 total0 += w0_0;
                 o0_0 += w0_0 * v0_0;
             }

@@ -70,7 +70,7 @@ fn soften(row: u32, batch: u32, head: u32, token: u32, start: u32, keys: u32) {
     for (var j = 0u; j < keys; j++) {
         let s = weights[j * 33u + row];
         var w = -1.0;
-        if (s != LOWEST) {
+        if (!(s == LOWEST)) {
             w = exponential(s - peak);
             total += w;
         }
@@ -169,19 +169,19 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) la
         for (var j = 0u; j < keys; j++) {
                 let v0 = vec4f(right[j * 33u + column + 0u], right[j * 33u + column + 8u], right[j * 33u + column + 16u], right[j * 33u + column + 24u]);
                 let w0 = weights[j * 33u + line + 0u];
-                if (w0 != -1.0) {
+                if (!(w0 == -1.0)) {
                     o0_0 += w0 * v0;
                 }
                 let w1 = weights[j * 33u + line + 1u];
-                if (w1 != -1.0) {
+                if (!(w1 == -1.0)) {
                     o1_0 += w1 * v0;
                 }
                 let w2 = weights[j * 33u + line + 2u];
-                if (w2 != -1.0) {
+                if (!(w2 == -1.0)) {
                     o2_0 += w2 * v0;
                 }
                 let w3 = weights[j * 33u + line + 3u];
-                if (w3 != -1.0) {
+                if (!(w3 == -1.0)) {
                     o3_0 += w3 * v0;
                 }
             }

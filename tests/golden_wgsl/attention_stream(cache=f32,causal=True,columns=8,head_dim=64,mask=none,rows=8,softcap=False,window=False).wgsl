@@ -66,7 +66,7 @@ fn soften(row: u32, batch: u32, head: u32, token: u32, start: u32, keys: u32) {
     for (var j = 0u; j < keys; j++) {
         let s = weights[j * 33u + row];
         var w = -1.0;
-        if (s != LOWEST) {
+        if (!(s == LOWEST)) {
             w = exponential(s - peak);
             total += w;
         }
@@ -313,42 +313,42 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) la
                 let v0 = vec4f(right[j * 33u + column + 0u], right[j * 33u + column + 4u], right[j * 33u + column + 8u], right[j * 33u + column + 12u]);
                 let v1 = vec4f(right[j * 33u + column + 16u], right[j * 33u + column + 20u], right[j * 33u + column + 24u], right[j * 33u + column + 28u]);
                 let w0 = weights[j * 33u + line + 0u];
-                if (w0 != -1.0) {
+                if (!(w0 == -1.0)) {
                     o0_0 += w0 * v0;
                     o0_1 += w0 * v1;
                 }
                 let w1 = weights[j * 33u + line + 1u];
-                if (w1 != -1.0) {
+                if (!(w1 == -1.0)) {
                     o1_0 += w1 * v0;
                     o1_1 += w1 * v1;
                 }
                 let w2 = weights[j * 33u + line + 2u];
-                if (w2 != -1.0) {
+                if (!(w2 == -1.0)) {
                     o2_0 += w2 * v0;
                     o2_1 += w2 * v1;
                 }
                 let w3 = weights[j * 33u + line + 3u];
-                if (w3 != -1.0) {
+                if (!(w3 == -1.0)) {
                     o3_0 += w3 * v0;
                     o3_1 += w3 * v1;
                 }
                 let w4 = weights[j * 33u + line + 4u];
-                if (w4 != -1.0) {
+                if (!(w4 == -1.0)) {
                     o4_0 += w4 * v0;
                     o4_1 += w4 * v1;
                 }
                 let w5 = weights[j * 33u + line + 5u];
-                if (w5 != -1.0) {
+                if (!(w5 == -1.0)) {
                     o5_0 += w5 * v0;
                     o5_1 += w5 * v1;
                 }
                 let w6 = weights[j * 33u + line + 6u];
-                if (w6 != -1.0) {
+                if (!(w6 == -1.0)) {
                     o6_0 += w6 * v0;
                     o6_1 += w6 * v1;
                 }
                 let w7 = weights[j * 33u + line + 7u];
-                if (w7 != -1.0) {
+                if (!(w7 == -1.0)) {
                     o7_0 += w7 * v0;
                     o7_1 += w7 * v1;
                 }
@@ -410,42 +410,42 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) la
                 let v0 = vec4f(right[j * 33u + column + 0u], right[j * 33u + column + 4u], right[j * 33u + column + 8u], right[j * 33u + column + 12u]);
                 let v1 = vec4f(right[j * 33u + column + 16u], right[j * 33u + column + 20u], right[j * 33u + column + 24u], right[j * 33u + column + 28u]);
                 let w0 = weights[j * 33u + line + 0u];
-                if (w0 != -1.0) {
+                if (!(w0 == -1.0)) {
                     o0_2 += w0 * v0;
                     o0_3 += w0 * v1;
                 }
                 let w1 = weights[j * 33u + line + 1u];
-                if (w1 != -1.0) {
+                if (!(w1 == -1.0)) {
                     o1_2 += w1 * v0;
                     o1_3 += w1 * v1;
                 }
                 let w2 = weights[j * 33u + line + 2u];
-                if (w2 != -1.0) {
+                if (!(w2 == -1.0)) {
                     o2_2 += w2 * v0;
                     o2_3 += w2 * v1;
                 }
                 let w3 = weights[j * 33u + line + 3u];
-                if (w3 != -1.0) {
+                if (!(w3 == -1.0)) {
                     o3_2 += w3 * v0;
                     o3_3 += w3 * v1;
                 }
                 let w4 = weights[j * 33u + line + 4u];
-                if (w4 != -1.0) {
+                if (!(w4 == -1.0)) {
                     o4_2 += w4 * v0;
                     o4_3 += w4 * v1;
                 }
                 let w5 = weights[j * 33u + line + 5u];
-                if (w5 != -1.0) {
+                if (!(w5 == -1.0)) {
                     o5_2 += w5 * v0;
                     o5_3 += w5 * v1;
                 }
                 let w6 = weights[j * 33u + line + 6u];
-                if (w6 != -1.0) {
+                if (!(w6 == -1.0)) {
                     o6_2 += w6 * v0;
                     o6_3 += w6 * v1;
                 }
                 let w7 = weights[j * 33u + line + 7u];
-                if (w7 != -1.0) {
+                if (!(w7 == -1.0)) {
                     o7_2 += w7 * v0;
                     o7_3 += w7 * v1;
                 }

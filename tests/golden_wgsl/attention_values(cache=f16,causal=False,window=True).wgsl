@@ -49,7 +49,7 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
     var o = 0.0;
     for (var j = first_key(token); j < end_key(token); j++) {
         let w = weights[row * params.keys + j];
-        if (w != -1.0) {
+        if (!(w == -1.0)) {
             o += w * f32(v[start + j * params.k_c]);
         }
     }

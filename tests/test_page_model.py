@@ -1,0 +1,35 @@
+"""The demo page with the real model: a click, streamed tokens, the details, a screenshot to look at."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from exporter.hosts.server import Server
+from tests.test_page import ask, check, shoot, watch
+
+pytestmark = [pytest.mark.gpu, pytest.mark.model]
+MODELS = pathlib.Path(__file__).parent.parent / "models"
+READY_MS = 180_000
+
+
+def test_smollm2_answers_a_click(browser: Browser) -> None:
+    with Server(models=MODELS) as server:
+        context = browser.new_context(viewport={"width": 1100, "height": 760})
+        page = context.new_page()
+        problems = watch(page)
+        page.goto(server.origin)
+        expect(page.locator("#stages li").first).to_be_visible()
+        expect(page.locator("#prompt")).to_be_enabled(timeout=READY_MS)
+        ask(page, "What is the capital of France?")
+        answer = page.locator("article.assistant .body")
+        expect(answer).to_contain_text("Paris", timeout=READY_MS)
+        shoot(page, "smollm2")
+        expect(page.locator("#speed")).to_contain_text("tokens/s", timeout=READY_MS)
+        page.get_by_role("button", name="Details").click()
+        expect(page.get_by_text("swiftshader").first).to_be_visible()
+        shoot(page, "smollm2-details")
+        context.close()
+        check(problems)
