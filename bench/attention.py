@@ -136,7 +136,8 @@ def measure(host: Host, folder: pathlib.Path, shape: Shape, route: str) -> dict[
 def table(rows: Iterable[dict[str, Any]]) -> str:
     """Return the rows as text, the ratio to the materialised route last."""
     lines = [
-        f"{'shape':22} {'route':13} {'GPU ms':>9} {'wall ms':>9} {'GB/s':>8} {'scratch':>12} {'x':>6}"
+        f"{'shape':22} {'route':13} {'GPU ms':>9} {'wall ms':>9} "
+        f"{'GB/s':>8} {'scratch':>12} {'x':>6}"
     ]
     found = {(row["name"], row["route"]): row for row in rows}
     for (name, route), row in found.items():

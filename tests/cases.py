@@ -61,7 +61,9 @@ SDPA_ROWS: tuple[Sdpa, ...] = (
     Sdpa("gqa21_prefill", 8, 4, 4, 5, 16, 0),
     Sdpa("gqa31_decode", 6, 2, 8, 2, 16, 2),
     Sdpa("llama3_prefill", 24, 8, 128, 128, 256, 0),
-    Sdpa("mha_biglogit", 4, 4, 32, 4, 16, 0, 0.5, note="peak logit about 177: a naive exp overflows"),
+    Sdpa(
+        "mha_biglogit", 4, 4, 32, 4, 16, 0, 0.5, note="peak logit about 177: a naive exp overflows"
+    ),
     Sdpa("llama1b_prefill", 32, 8, 64, 128, 512, 0),
     Sdpa("llama1b_decode", 32, 8, 64, 1, 512, 127),
     Sdpa("llama1b_decode_4k", 32, 8, 64, 1, 4096, 4095),
@@ -109,7 +111,8 @@ REPLAY_ROWS: tuple[Replay, ...] = (
     Replay("qwen3_fd", 16, 8, 128, 64, (17, 1), "f16"),
 )
 REPLAY = {case.name: case for case in REPLAY_ROWS}
-DYNAMIC_REPLAYS = ("small", "small_d", "llama3")  # also run with S = 1, positions 0..5, and in-graph caches
+# Also run with S = 1 at positions 0..5, and with in-graph caches.
+DYNAMIC_REPLAYS = ("small", "small_d", "llama3")
 DYNAMIC_POSITIONS = tuple(range(6))
 IN_GRAPH_STEPS = 6
 
@@ -145,12 +148,14 @@ UPDATES: tuple[Update, ...] = (
     Update(3, 4, 8, 16, 0),
     Update(3, 4, 8, 16, 10),
 )
-UPDATE_REPLAYS: tuple[tuple[int, int, tuple[int, ...]], ...] = (  # H, D, tokens a step; C is the sum
+# H, D, tokens a step; C is the sum.
+UPDATE_REPLAYS: tuple[tuple[int, int, tuple[int, ...]], ...] = (
     (4, 4, (3, 1, 1, 5, 1, 1, 2)),
     (2, 8, (3, 1, 1, 5, 1, 1)),
     (8, 128, (111, 1, 1, 1, 57, 1, 1)),
 )
-UPDATE_REFUSED = ("batch 2", "a write past Cmax", "heads that differ", "D that differs")  # batch 2 into batch 1
+# A batch of 2 goes into a cache of batch 2 only.
+UPDATE_REFUSED = ("batch 2", "a write past Cmax", "heads that differ", "D that differs")
 
 
 @dataclass(frozen=True)
@@ -256,7 +261,11 @@ HEAD_DIMS = (4, 6, 8, 16, 40, 64, 72, 80, 88, 96, 112, 128, 256, 320)
 GROUPS = ((4, 4), (9, 3), (8, 2), (7, 1), (8, 1), (16, 2), (14, 2), (11, 1))
 PAST_ROWS: tuple[Past, ...] = (
     *(Past(f"d{d}_s{s}", 6, 2, d, s, 70, 70 - s) for d in HEAD_DIMS for s in (1, 5, 17)),
-    *(Past(f"group{hq}_{hkv}_s{s}", hq, hkv, 16, s, 96, 90 - s) for hq, hkv in GROUPS for s in (1, 20)),
+    *(
+        Past(f"group{hq}_{hkv}_s{s}", hq, hkv, 16, s, 96, 90 - s)
+        for hq, hkv in GROUPS
+        for s in (1, 20)
+    ),
     *(Past(f"few{s}", 9, 3, 64, s, 80, 60) for s in range(2, 17)),
     *(Past(f"batch{b}_s{s}", 4, 2, 8, s, 64, 11, batch=b) for b in (2, 3, 4) for s in (1, 3, 40)),
     *(
@@ -279,10 +288,12 @@ PAST_ROWS: tuple[Past, ...] = (
         )
     ),
 )
-WINDOW_OFF_BY_ONE = (4, 5, 3.5)  # W, read position, mean of V[j] = j over the window (q = 0); W + 1 keys give 3.0
+# W, read position, mean of V[j] = j over the window (q = 0); W + 1 keys give 3.0.
+WINDOW_OFF_BY_ONE = (4, 5, 3.5)
 WINDOW_VISIBLE = (1, 2, 3, 4, 4, 4)  # keys that tokens 0..5 see with W = 4
 SLIDING_PROMPT = (8, 32, 20)  # window, Cmax, prompt: a prompt longer than the window runs
-SHAPE_CHANGES = ((5, 1, 1, 9, 1), (1, 9, 1, 5, 1))  # S in turn in one session: each equals a fresh run
+# S in turn in one session: each step equals a fresh run of the same history.
+SHAPE_CHANGES = ((5, 1, 1, 9, 1), (1, 9, 1, 5, 1))
 PARTIAL_ROTARY = {  # head width 8, factor 0.5, theta 1e4, position 3, x = 1..8
     False: (-1.41335, 1.87912, -2.82886, 4.05819, 5.0, 6.0, 7.0, 8.0),
     True: (-1.27223, -1.83886, 2.87867, 4.08819, 5.0, 6.0, 7.0, 8.0),
