@@ -38,7 +38,9 @@ def page(browser: Browser, server: Server) -> Page:
     return page
 
 
-def test_every_golden_text_compiles(page: Page, record_property: Callable[[str, object], None]) -> None:
+def test_every_golden_text_compiles(
+    page: Page, record_property: Callable[[str, object], None]
+) -> None:
     features = page.evaluate(COMPILE, [])["features"]
     texts = {path.stem: path.read_text(encoding="utf-8") for path in GOLDEN}
     half = {name for name, text in texts.items() if "enable f16;" in text}
