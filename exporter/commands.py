@@ -93,7 +93,11 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repetition-penalty", type=float, metavar="R")
     parser.add_argument("--seed", type=int)
     parser.add_argument(
-        "--stop", action="append", metavar="TEXT", help="may be given more than once"
+        "--stop",
+        action="extend",
+        nargs="+",
+        metavar="TEXT",
+        help="end at any of these; may be given more than once",
     )
     parser.set_defaults(action=run)
 
@@ -155,7 +159,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def bench(args: argparse.Namespace) -> None:
-    """Print the measurements: a line each on stderr, then one JSON document on stdout."""
+    """Print the measurements, a line each unless `--json`, then as one JSON document."""
     numbers = headless.bench(
         args.bundle,
         prompt_tokens=args.prompt_tokens,

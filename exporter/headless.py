@@ -10,15 +10,19 @@ Way of the data: `commands` -> headless -> `hosts` -> runtime_py.engine.
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import pathlib
+import shutil
 import statistics
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from exporter.hosts.archive import ROOT
 from exporter.hosts.host import DEFAULT_TIMEOUT_S, Host, get_host
-from runtime_py.errors import BadBundleError, OptionError
+from runtime_py.errors import OptionError
 
 
 @dataclass(frozen=True)
@@ -58,16 +62,9 @@ def open_model(
     timeout_s: float = DEFAULT_TIMEOUT_S,
 ) -> Iterator[Model]:
     """Load a bundle as an engine and free it afterwards."""
-    folder = pathlib.Path(bundle_dir)
-    if not (folder / "manifest.json").is_file():
-        raise BadBundleError(
-            f"{folder} is not a bundle: it holds no manifest.json",
-            hint="make one: python -m exporter llama MODEL -o DIR",
-        )
-    machine = get_host(host)
+    machine, folder = get_host(host), pathlib.Path(bundle_dir)
     start = time.perf_counter()
-    request = {"url": machine.mount(folder), "options": dict(options or {}), "kind": "engine"}
-    info, _ = machine.call("load", request, timeout_s=timeout_s)
+    info = machine.load(folder, kind="engine", options=options, timeout_s=timeout_s)
     with machine.loaded(info["handle"]):
         yield Model(machine, info, time.perf_counter() - start, timeout_s)
 
@@ -122,9 +119,9 @@ def bench(
             "model": report["model"],
             "adapter": report["adapter"],
             "versions": {
-                "python": stats["python"],
-                "pyodide": stats["pyodide"],
-                "browser": stats["browser"],
+                "tabfire": importlib.metadata.version("tabfire"),
+                "commit": _commit(),
+                **{name: stats[name] for name in ("python", "pyodide", "browser")},
             },
             "load": {
                 "total_ms": 1000 * model.load_s,
@@ -170,6 +167,16 @@ def _measure(model: Model, seed: int, prompt_tokens: int, decode_tokens: int) ->
 
 def _continue(model: Model, ids: list[int], tokens: int) -> dict[str, Any]:
     return model.generate({"prompt": ids, "options": {"max_tokens": tokens}})
+
+
+def _commit() -> str | None:
+    """Return the commit of this checkout, "-dirty" if files differ; None outside of git."""
+    git = shutil.which("git")
+    if git is None:
+        return None
+    words = [git, "describe", "--always", "--dirty"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or None
 
 
 def _spread(samples: Sequence[float]) -> dict[str, float]:

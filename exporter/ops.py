@@ -146,11 +146,11 @@ def sdpa_with_kv_cache(
     window: int = 0,
     softcap: float = 0.0,
 ) -> Tensor:
-    """Write k, v `[1, S, Hkv, D]` into the caches `[1, C, Hkv, D]` at input_pos, then return
-    `attend(...)`.
+    """Write k, v `[B, S, Hkv, D]` into the caches `[B, C, Hkv, D]` at input_pos, then return
+    `attend(...)`. All sequences of a batch stand at the same position.
     """
     for value, cache in ((k, k_cache), (v, v_cache)):
-        _check_write(value, cache, input_pos)
+        _check_write(value, cache, input_pos, batch=q.shape[0])
         cache[:, input_pos : input_pos + value.shape[1]] = value.to(cache.dtype)
     return attend(q, k_cache, v_cache, input_pos, mask, scale, causal, window, softcap)
 
@@ -253,12 +253,13 @@ def _check_ids(ids: Tensor, vocabulary: int) -> None:
         raise InputError(f"ids {wrong} are outside the vocabulary of {vocabulary}")
 
 
-def _check_write(value: Tensor, cache: Tensor, input_pos: int) -> None:
-    if value.dim() != 4 or cache.dim() != 4 or value.shape[0] != 1 or cache.shape[0] != 1:
+def _check_write(value: Tensor, cache: Tensor, input_pos: int, batch: int = 1) -> None:
+    both = (value, cache)
+    if any(x.dim() != 4 or x.shape[0] != batch for x in both):
         raise InputError(
-            f"value {list(value.shape)} and cache {list(cache.shape)}: expected [1, S, H, D] and "
-            "[1, C, H, D]",
-            hint="a session holds one sequence; batch is 1",
+            f"value {list(value.shape)} and cache {list(cache.shape)}: expected [{batch}, S, H, D] "
+            f"and [{batch}, C, H, D]",
+            hint=f"batch is {batch}, in the caches too; update_cache alone takes one sequence",
         )
     if value.shape[2:] != cache.shape[2:]:
         raise InputError(

@@ -11,12 +11,15 @@ Way of the data: tests, `verify` -> run -> `hosts` -> runtime_py.session.
 from __future__ import annotations
 
 import operator
+import os
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from exporter.hosts.host import DEFAULT_TIMEOUT_S, Host, get_host
-from runtime_py.errors import BadBundleError, InputError
+from exporter.debug import Comparison
+from exporter.hosts.host import DEFAULT_TIMEOUT_S, Host, debug_option, get_host
+from runtime_py.debug import COMPARE
+from runtime_py.errors import InputError
 
 STEP_KEYS = {"inputs", "symbols", "state"}
 
@@ -32,21 +35,34 @@ def run(
 ) -> list[dict[str, Any]]:
     """Return the outputs of every step, run in order in one session.
 
-    `options` are the session's; `reset` puts the mutable buffers back before every step;
-    `timeout_s` bounds each call. Raises the runtime's own exceptions, and `HostError` if the host
-    cannot be started or goes away.
+    `options` are the session's, and `{"debug": 5}` (or $TABFIRE_DEBUG) compares every intermediate
+    with the numpy reference and raises `InternalError` at the first node that differs; `reset` puts
+    the mutable buffers back before every step; `timeout_s` bounds each call. Raises the runtime's
+    own exceptions, and `HostError` if the host cannot be started or goes away.
     """
-    folder = pathlib.Path(bundle_dir)
-    if not (folder / "manifest.json").is_file():
-        raise BadBundleError(
-            f"{folder} holds no manifest.json", hint="make one: python -m exporter"
-        )
-    machine = get_host(host)
-    load = {"url": machine.mount(folder), "options": dict(options or {}), "kind": "session"}
-    loaded, _ = machine.call("load", load, timeout_s=timeout_s)
-    session = loaded["handle"]
+    folder, machine = pathlib.Path(bundle_dir), get_host(host)
+    chosen = {**debug_option(os.environ), **(options or {})}
+    session = machine.load(folder, kind="session", options=chosen, timeout_s=timeout_s)["handle"]
     with machine.loaded(session):
+        if chosen.get("debug") == COMPARE:
+            compared = Comparison(folder, f16_cache=chosen.get("kv_dtype") == "f16")
+            return [_compared(machine, session, step, reset, timeout_s, compared) for step in steps]
         return [_step(machine, session, step, reset, timeout_s) for step in steps]
+
+
+def _compared(
+    machine: Host,
+    session: int,
+    step: Mapping[str, Any],
+    reset: bool,
+    timeout_s: float,
+    compared: Comparison,
+) -> dict[str, Any]:
+    """Run a step and compare every intermediate with the numpy reference's."""
+    result = _step(machine, session, step, reset, timeout_s)
+    if reset:
+        compared.reset()
+    return compared.step(step.get("inputs", {}), _symbols(step.get("symbols", {})), result)
 
 
 def _step(

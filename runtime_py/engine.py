@@ -21,10 +21,12 @@ from typing import Any, TypeAlias
 from runtime_py import philox
 from runtime_py.chat import ChatTemplate, Message
 from runtime_py.context import Context
-from runtime_py.errors import ContextFullError, InputError
+from runtime_py.debug import COMPARE
+from runtime_py.errors import ContextFullError, InputError, OptionError
 from runtime_py.generation import Request, Stream
 from runtime_py.model import Model, SessionModel
 from runtime_py.next_token import with_next_token
+from runtime_py.options import SessionOptions
 from runtime_py.sampling import SamplingOptions
 from runtime_py.schema import Manifest
 from runtime_py.stops import stop_token_ids
@@ -65,6 +67,14 @@ class Engine:
         """Return an engine for the bundle at `url`; raises the typed errors of `Session.load`."""
         from runtime_py.js_tokenizer import JsBackend
         from runtime_py.session import Session
+
+        if SessionOptions.parse(options).debug == COMPARE:
+            raise OptionError(
+                "debug=5 compares every intermediate with the numpy reference, which an engine "
+                "does not have",
+                hint="run `TABFIRE_DEBUG=5 python -m exporter verify DIR`, or exporter.run with "
+                "the steps in question",
+            )
 
         session = await Session.load(url, options, progress, with_next_token)
         try:

@@ -60,6 +60,6 @@ class GreedyDecoder:
         if min(ids) < 0:
             raise NonFiniteError(
                 f"the logits at position {len(self._context.ids)} hold NaN",
-                hint="look for the first bad intermediate with TABFIRE_DEBUG=5",
+                hint="exporter.run with options={'debug': 5} finds the first bad intermediate",
             )
         return ids

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from runtime_py.debug import TIMES
 from runtime_py.errors import BadBundleError
 from runtime_py.greedy import CacheNotes, GreedyDecoder, Loop
 from runtime_py.next_token import LOGITS, NEXT, TOKENS
@@ -77,7 +78,9 @@ class SessionModel:
     async def prepare(self) -> None:
         """Make the loop that decodes on the GPU, where the session can replay one."""
         named = {port.name for port in self.session.graph.outputs}
-        if NEXT in named and self.session.options.replay == "js":
+        if NEXT not in named:
+            return
+        if self.session.options.replay == "js" and self.session.options.debug < TIMES:
             from runtime_py.loop import TokenLoop
 
             self._loop = await TokenLoop.make(self.session)

@@ -21,6 +21,7 @@ LEGAL: Mapping[str, tuple[object, ...]] = {
     "replay": ("js", "python"),
     "kv_dtype": ("auto", "f32", "f16"),
     "attention": ("auto", "materialized"),
+    "tuning": ("auto", "cpu", "gpu"),
     "scratch_pool": (True, False),
     "power_preference": ("high-performance", "low-power"),
     "debug": (0, 1, 2, 3, 4, 5),
@@ -32,21 +33,24 @@ NEEDS_FEATURE: Mapping[tuple[str, object], str] = {("kv_dtype", "f16"): "shader-
 class SessionOptions:
     """How a session runs a bundle.
 
-    replay            "js": a step is replayed by `web/replay.js`; "python": every call is made from
-    Python (same bits)
-    kv_dtype          "auto": as the bundle stores it; "f16" halves the KV cache and needs
-    shader-f16
+    replay            "js": a step is replayed by `web/replay.js`;
+                      "python": every call is made from Python (same bits)
+    kv_dtype          "auto": as the bundle stores it;
+                      "f16" halves the KV cache and needs shader-f16
     attention         "materialized" forces the plain S x C route, for reference
+    tuning            whose routes to take: "gpu", "cpu" (an adapter of few threads),
+                      or "auto", as the adapter looks
     scratch_pool      False gives every temporary tensor a buffer of its own (same bits)
-    prefer            options that may fall back, with a line in the report, where the device lacks
-    the feature
-    debug             1 stages and sizes, 2 time per dispatch, 3 rendered WGSL, 4 graph and plan, 5
-    check every node
+    prefer            options that may fall back, with a line in the report, where the device
+                      lacks the feature
+    debug             1 stages and sizes, 2 time per dispatch, 3 rendered WGSL, 4 graph and plan,
+                      5 every intermediate as an output (see `debug`)
     """
 
     replay: str = "js"
     kv_dtype: str = "auto"
     attention: str = "auto"
+    tuning: str = "auto"
     scratch_pool: bool = True
     power_preference: str = "high-performance"
     prefer: tuple[str, ...] = ()

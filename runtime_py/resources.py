@@ -15,8 +15,8 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from runtime_py import debug, symbols
 from runtime_py import device as gpu
-from runtime_py import symbols
 from runtime_py.bundle import Bundle
 from runtime_py.device import STORAGE, Device
 from runtime_py.graph import value_bytes
@@ -38,6 +38,7 @@ class Resources:
     def __init__(self, bundle: Bundle, device: Device, options: SessionOptions) -> None:
         self.bundle, self.device, self.options = bundle, device, options
         self.graph = bundle.graph
+        self.debug = debug.Debug(options.debug)
         self.values = stored_values(self.graph, dataclasses.asdict(options))
         self.timings: dict[str, float] = {}
         self.programs: list[Program] = []
@@ -55,8 +56,11 @@ class Resources:
         await asyncio.gather(self._stream(url, progress), self._prepare(progress))
 
     async def _prepare(self, progress: Progress | None) -> None:
+        self.debug.tell(debug.PLAN, lambda: debug.graph_lines(self.graph))
         at_load: Sequence[Mapping[str, Interval]] = self.graph.specializations
-        if not at_load and not self._sizing_symbols():
+        if self.options.debug == debug.COMPARE:
+            at_load = ()  # every value of a long step would be an output: only what is asked for
+        elif not at_load and not self._sizing_symbols():
             at_load = [{}]  # no extent ever changes: one program serves every step
         for ranges in at_load:
             await self.make_program(ranges, progress)
@@ -121,7 +125,8 @@ class Resources:
         self, ranges: Mapping[str, Interval], progress: Progress | None
     ) -> Program:
         start = gpu.now_ms()
-        caps, options = self.device.caps, dataclasses.asdict(self.options)
+        caps = dataclasses.replace(self.device.caps, tuning=self.options.tuning)
+        options = dataclasses.asdict(self.options)
         plan = make_plan(self.graph, caps, options, ranges, self.pool)
         planned = gpu.now_ms()
         await self._compile(plan, progress)
@@ -142,6 +147,9 @@ class Resources:
         self._add_time("plan_ms", planned - start)
         self._add_time("compile_ms", compiled - planned)
         self._add_time("bind_ms", gpu.now_ms() - compiled)
+        self.debug.tell(debug.PLAN, lambda: debug.plan_lines(plan))
+        sizes = f"{len(plan.dispatches)} dispatches, {self.pool.total_bytes} bytes of scratch"
+        self.debug.tell(debug.STAGES, lambda: f"program for {debug.spell(plan.ranges)}: {sizes}")
         return program
 
     async def bind(self, ranges: Mapping[str, Interval], buffers: Mapping[str, Any]) -> Program:
@@ -168,6 +176,7 @@ class Resources:
         async def compile_one(key: KernelKey, layout: Any) -> None:
             nonlocal done
             text = self.library.render(key)
+            self.debug.tell(debug.WGSL, lambda: f"kernel {key}:\n{text}")
             require_features(key, text, self.device.caps)
             self.pipelines[key] = await self.device.pipeline(str(key), text, layout)
             done += 1

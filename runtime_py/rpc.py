@@ -25,6 +25,7 @@ import traceback
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from runtime_py import debug
 from runtime_py.errors import InputError, InternalError, TabfireError
 from runtime_py.rpc_call import Call, Emit, Loaded, describe, sessions
 from runtime_py.tensor import Tensor
@@ -36,9 +37,11 @@ _streams: dict[tuple[Any, Any], Any] = {}  # by the handle and the key of the re
 async def handle(method: str, params_json: str, emit: Emit, blobs: Any) -> str:
     """Return the JSON reply to one request; never raises."""
     try:
+        call = Call(json.loads(params_json), emit, blobs)
+        debug.WRITE.set(lambda text: call.send("debug", text=text))
         if method not in METHODS:
             raise InputError(f"unknown method {method!r}", hint=f"one of {', '.join(METHODS)}")
-        result = await METHODS[method](Call(json.loads(params_json), emit, blobs))
+        result = await METHODS[method](call)
         return json.dumps({"result": result})
     except TabfireError as error:
         return json.dumps({"error": error.to_dict()})

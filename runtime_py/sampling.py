@@ -196,7 +196,7 @@ def _refuse_non_finite(scores: list[float]) -> None:
         where = f"first at id {bad[0]}" if bad else "all are -infinity"
         raise NonFiniteError(
             f"{len(bad) or len(scores)} of {len(scores)} logits are not finite ({where})",
-            hint="look for the first bad intermediate with TABFIRE_DEBUG=5",
+            hint="exporter.run with options={'debug': 5} finds the first bad intermediate",
         )
 
 

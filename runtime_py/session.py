@@ -17,8 +17,8 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from runtime_py import debug, symbols
 from runtime_py import device as gpu
-from runtime_py import symbols
 from runtime_py.bundle import Bundle
 from runtime_py.device import Device
 from runtime_py.errors import AbortedError, InputError
@@ -40,6 +40,7 @@ class Session:
         self.options, self.fallbacks = options.resolve(device.caps)
         self.resources = Resources(bundle, device, self.options)
         self.values, self.timings = self.resources.values, self.resources.timings
+        self.debug = self.resources.debug
         self._limits = index_limits(self.graph)
         self._busy = asyncio.Lock()
         self._closed = False
@@ -61,6 +62,8 @@ class Session:
         bundle = await Bundle.open(gpu.bundle_reader(url))
         if extend is not None:
             bundle = dataclasses.replace(bundle, graph=extend(bundle.graph))
+        if parsed.debug == debug.COMPARE:
+            bundle = dataclasses.replace(bundle, graph=debug.with_every_value(bundle.graph))
         opened = gpu.now_ms()
         device = await Device.request(parsed.power_preference)
         try:
@@ -72,6 +75,7 @@ class Session:
             device.destroy()
             raise
         session.timings["load_ms"] = gpu.now_ms() - start
+        session.debug.tell(debug.STAGES, lambda: debug.load_lines(bundle.graph, session.report()))
         return session
 
     async def run(
@@ -95,7 +99,7 @@ class Session:
         async with self._busy:
             program = await self.resources.program_for(values)
             self._set_inputs(program, inputs, values)
-            await program.run(values, self.options.replay)
+            await self._step(program, values)
             if not raw:
                 program.fetch()
             return self._collect(program, outputs, raw, values)
@@ -162,6 +166,16 @@ class Session:
         if not self._closed:
             self._closed = True
             self.device.destroy()
+
+    async def _step(self, program: Program, values: Mapping[str, int]) -> None:
+        start, times = gpu.now_ms(), list[DispatchTime]()
+        if self.debug.wants(debug.TIMES):
+            times = await profile_program(program, values)
+        else:
+            await program.run(values, self.options.replay)
+        elapsed_ms = gpu.now_ms() - start
+        self.debug.tell(debug.STAGES, lambda: f"step {debug.spell(values)}: {elapsed_ms:.1f} ms")
+        self.debug.tell(debug.TIMES, lambda: debug.time_lines(times))
 
     def _set_inputs(
         self, program: Program, inputs: Mapping[str, Any], values: Mapping[str, int]

@@ -113,11 +113,6 @@ class Tokenizer:
             known = self._bytes[token_id] = self._spell(token_id)
         return known
 
-    def special_id(self, content: str) -> int | None:
-        """Return the id of a special token by its text."""
-        token = self.specials.get(content)
-        return None if token is None else token.id
-
     def _spell(self, token_id: int) -> bytes:
         if token_id in self.added:
             return self.added[token_id].content.encode()

@@ -262,6 +262,11 @@ GROUPS = ((4, 4), (9, 3), (8, 2), (7, 1), (8, 1), (16, 2), (14, 2), (11, 1))
 PAST_ROWS: tuple[Past, ...] = (
     *(Past(f"d{d}_s{s}", 6, 2, d, s, 70, 70 - s) for d in HEAD_DIMS for s in (1, 5, 17)),
     *(
+        Past(f"d{d}_last_column_s{s}", 6, 2, d, s, 70, 70 - s, kind="last column")
+        for d in HEAD_DIMS
+        for s in (1, 17)
+    ),
+    *(
         Past(f"group{hq}_{hkv}_s{s}", hq, hkv, 16, s, 96, 90 - s)
         for hq, hkv in GROUPS
         for s in (1, 20)

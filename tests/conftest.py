@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, sync_playwright
 
 from exporter.hosts.browser import find_browser
-from exporter.hosts.chromium import browser_flags
+from exporter.hosts.chromium import ChromiumHost, browser_flags
 from exporter.hosts.server import Server
 from tests import toy
 
@@ -41,6 +41,14 @@ def browser() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=find_browser(), args=flags)
         yield browser
         browser.close()
+
+
+@pytest.fixture
+def host() -> Iterator[ChromiumHost]:
+    """A browser of this test's own, which gets another runtime."""
+    host = ChromiumHost()
+    yield host
+    host.close()
 
 
 @pytest.fixture

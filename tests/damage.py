@@ -1,4 +1,4 @@
-"""Damages bundles on disk: what a broken download, an old exporter or a curious hand leave behind.
+"""Damages bundles on disk, and the runtime: what a broken download, an old exporter or a curious hand leave behind.
 
 Input:  a bundle's folder. Output: a copy to be damaged, or the folder changed in place.
 Way of the data: read by tests of loading, of the command line and of `verify`.
@@ -10,11 +10,15 @@ Way of the data: read by tests of loading, of the command line and of `verify`.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import pathlib
 import shutil
+import zipfile
 from collections.abc import Callable
 from typing import Any
+
+from exporter.hosts.archive import build_archive
 
 SHARD = "weights-00001.bin"
 
@@ -63,3 +67,19 @@ def constant_at(folder: pathlib.Path, value: str) -> tuple[pathlib.Path, int]:
     [found] = [c for c in graph["constants"] if c["value"] == value]
     part = found["parts"][0]
     return folder / part["file"], part["offset_bytes"]
+
+
+def spoil_archive(name: str, old: str, new: str) -> bytes:
+    """Return the runtime's archive with one of its files changed."""
+    packed = io.BytesIO()
+    with (
+        zipfile.ZipFile(io.BytesIO(build_archive())) as source,
+        zipfile.ZipFile(packed, "w") as out,
+    ):
+        for entry in source.namelist():
+            data = source.read(entry)
+            if entry == name:
+                assert old.encode() in data
+                data = data.replace(old.encode(), new.encode())
+            out.writestr(entry, data)
+    return packed.getvalue()

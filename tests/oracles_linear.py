@@ -40,12 +40,6 @@ def dequantise(
     return np.asarray((codes - (8 if scheme == "q4gsw" else 0)) * numbers[:, which])
 
 
-def rms_normed(x: NDArray[Any], weight: NDArray[Any], eps: float) -> Floats:
-    """Return x / sqrt(mean(x^2) + eps) * weight over the last dimension."""
-    wide = x.astype(np.float64)
-    return np.asarray(wide / np.sqrt((wide**2).mean(-1, keepdims=True) + eps) * weight)
-
-
 def linear(
     x: NDArray[Any],
     weight: NDArray[Any],

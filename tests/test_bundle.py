@@ -20,8 +20,6 @@ from exporter.golden import GoldenStep, read_golden
 from runtime_py.errors import BadBundleError, ExportError, InternalError
 from runtime_py.schema import Constant, Graph, Manifest, Node, Port, Value
 
-TORCH_DTYPE = {"f32": torch.float32, "f16": torch.float16, "i32": torch.int64, "u32": torch.int32}
-
 
 def graph_of(**constants: tuple[str, tuple[int, ...]]) -> Graph:
     values = {name: Value(name, dtype, shape) for name, (dtype, shape) in constants.items()}

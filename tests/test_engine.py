@@ -1,80 +1,30 @@
-"""The engine over a mock model: prompts, ends, stops, turns, the cache, bad input."""
+"""The engine over a mock model: prompts, ends, stops, the cache, bad input."""
 
 from __future__ import annotations
 
 import array
 import asyncio
-import json
 import math
-from collections.abc import Coroutine, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
-from runtime_py import engine as engine_module
-from runtime_py import turns
 from runtime_py.chat import ChatTemplate
 from runtime_py.context import Context
 from runtime_py.engine import Engine
 from runtime_py.errors import (
-    BadBundleError,
     ContextFullError,
     InputError,
     NonFiniteError,
     OptionError,
     TemplateError,
 )
-from runtime_py.generation import Decoder, HostDecoder, Piece, Request
+from runtime_py.generation import Decoder, HostDecoder, Request
 from runtime_py.sampling import Row, SamplingOptions
-from runtime_py.schema import Graph, Manifest, Port, Symbol, Value
-from runtime_py.tensor import Tensor
+from tests.mock_engine import CHATML, EOS, PROMPT, collect, ids_of, make, mock, run, text_of
 from tests.mock_model import MockModel, script
-from tests.text_backend import PackageBackend, bos_template, bpe_data, byte_tokenizer
-
-T = TypeVar("T")
-PROMPT = [10, 11, 12]
-EOS = 256
-CHATML = "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>' }}{% endfor %}"
-
-
-def run(work: Coroutine[Any, Any, T]) -> T:
-    async def limited() -> T:
-        return await asyncio.wait_for(work, 5)
-
-    return asyncio.run(limited())
-
-
-def make(
-    reply: Sequence[int] | str = "hello",
-    prompt: Sequence[int] = PROMPT,
-    stop_ids: Sequence[int] = (EOS,),
-    after: int = EOS,
-    **model: Any,
-) -> Engine:
-    """Return an engine whose model says `reply` (text as bytes) after `prompt`, then `after` for
-    ever.
-    """
-    ids = list(reply.encode()) if isinstance(reply, str) else list(reply)
-    tokenizer = byte_tokenizer("<eos>", "<|im_start|>", "<|im_end|>")
-    return Engine(MockModel(script(prompt, ids, after), **model), tokenizer, stop_ids=stop_ids)
-
-
-def mock(engine: Engine) -> MockModel:
-    assert isinstance(engine.model, MockModel)
-    return engine.model
-
-
-async def collect(engine: Engine, prompt: Any = PROMPT, **sampling: Any) -> list[Piece]:
-    return [piece async for piece in engine.generate(prompt, **sampling)]
-
-
-def text_of(pieces: Sequence[Piece]) -> str:
-    return "".join(piece.text for piece in pieces)
-
-
-def ids_of(pieces: Sequence[Piece]) -> list[int]:
-    return [token for piece in pieces for token in piece.ids]
-
+from tests.text_backend import bos_template, byte_tokenizer
 
 # Ends ---------------------------------------------------------------------------------------------
 
@@ -345,244 +295,3 @@ def test_ids_past_the_end_of_a_reply_are_dropped_and_the_position_goes_back() ->
     run(collect(engine, [*PROMPT, *b"hello", 9], max_tokens=1))
     assert model.calls[0] == (8, 1), "what was computed past the stop is overwritten"
     assert len(run(collect(engine, max_tokens=3))) == 3
-
-
-# Leaving early ------------------------------------------------------------------------------------
-
-
-async def leave_after_one(engine: Engine) -> Any:
-    stream = engine.generate(PROMPT)
-    async for _ in stream:
-        break
-    return stream
-
-
-def test_case_34c_break_frees_the_engine_at_once() -> None:
-    async def work() -> str:
-        engine = make()
-        async for _ in engine.generate(PROMPT):
-            break
-        return text_of(await asyncio.wait_for(collect(engine), turns.GRACE_S / 2))
-
-    assert run(work()) == "hello"
-
-
-def test_case_34c_a_stream_left_but_still_held_loses_its_turn() -> None:
-    async def work() -> tuple[str, list[Piece]]:
-        engine = make()
-        left = await leave_after_one(engine)
-        engine._turns._grace_s = 0.05
-        text = text_of(await collect(engine))
-        return text, [piece async for piece in left]
-
-    text, rest = run(work())
-    assert text == "hello"
-    assert [(piece.text, piece.finish_reason) for piece in rest] == [("", "abort")]
-
-
-def test_case_34c_abort_when_idle_is_harmless() -> None:
-    async def work() -> str:
-        engine = make()
-        engine.abort()
-        left = await leave_after_one(engine)
-        engine.abort()
-        await left.aclose()
-        return text_of(await collect(engine))
-
-    assert run(work()) == "hello"
-
-
-def test_abort_ends_a_running_request() -> None:
-    async def work() -> list[Piece]:
-        engine, pieces = make("x" * 40), []
-        async for piece in engine.generate(PROMPT):
-            pieces.append(piece)
-            if len(pieces) == 3:
-                engine.abort()
-        assert text_of(await collect(engine, max_tokens=2)) == "xx"
-        return pieces
-
-    pieces = run(work())
-    assert [piece.finish_reason for piece in pieces] == [None, None, None, "abort"]
-    assert pieces[-1].stats is not None
-    assert pieces[-1].stats.generated_tokens == 3
-
-
-def test_abort_ends_a_long_prompt_between_two_chunks() -> None:
-    async def work() -> tuple[list[Piece], list[tuple[int, int]]]:
-        engine = make(prompt=[1] * 40)
-        mock(engine).before_step = engine.abort
-        pieces = await collect(engine, [1] * 40)
-        mock(engine).before_step = lambda: None
-        assert text_of(await collect(engine, [1] * 40)) == "hello"
-        return pieces, mock(engine).calls
-
-    pieces, calls = run(work())
-    assert [piece.finish_reason for piece in pieces] == ["abort"]
-    assert calls[:2] == [(0, 8), (8, 8)], "what was computed is kept"
-
-
-def test_a_cancelled_task_frees_the_engine() -> None:
-    async def work() -> str:
-        engine = make("x" * 50)
-        task = asyncio.ensure_future(collect(engine))
-        await asyncio.sleep(0.001)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        return text_of(await collect(engine, max_tokens=2))
-
-    assert run(work()) == "xx"
-
-
-def test_requests_take_turns() -> None:
-    async def work() -> list[str]:
-        engine = make("hello")
-        many = await asyncio.gather(*[collect(engine) for _ in range(4)])
-        return [text_of(pieces) for pieces in many]
-
-    assert run(work()) == ["hello"] * 4
-
-
-def test_one_stream_is_read_from_one_place() -> None:
-    async def work() -> None:
-        stream = make().generate(PROMPT)
-        with pytest.raises(InputError, match="already"):
-            await asyncio.gather(anext(stream), anext(stream))
-
-    run(work())
-
-
-def test_a_stream_that_ended_stays_ended() -> None:
-    async def work() -> None:
-        stream = make().generate(PROMPT, max_tokens=1)
-        assert await stream.text() == "h"
-        assert [piece async for piece in stream] == []
-
-    run(work())
-
-
-# Logits -------------------------------------------------------------------------------------------
-
-
-def test_logits_of_every_position_in_one_piece_and_in_several() -> None:
-    async def work() -> None:
-        engine = make()
-        ids = list(range(1, 21))
-        whole = await engine.logits(ids, 0)
-        assert whole.shape == (20, 300)
-        await engine.logits(ids[:5], 0)
-        parts = [await engine.logits(ids[i : i + 1], i) for i in range(5, 20)]
-        assert b"".join(part.data for part in parts) == bytes(whole.data)[5 * 1200 :]
-
-    run(work())
-
-
-@pytest.mark.parametrize(
-    ("ids", "input_pos", "error"),
-    [
-        ([], 0, InputError),
-        ([300], 0, InputError),
-        ([1], -1, InputError),
-        ([1], 1, InputError),
-        ([1], True, InputError),
-        ([1] * 65, 0, ContextFullError),
-    ],
-)
-def test_bad_calls_for_logits(ids: list[int], input_pos: Any, error: type[Exception]) -> None:
-    engine = make()
-    with pytest.raises(error):
-        run(engine.logits(ids, input_pos))
-    assert mock(engine).calls == []
-
-
-def test_logits_and_generation_share_the_cache() -> None:
-    async def work() -> None:
-        engine = make()
-        await engine.logits(PROMPT, 0)
-        mock(engine).calls.clear()
-        assert text_of(await collect(engine)) == "hello"
-        assert mock(engine).calls[0] == (2, 1)
-
-    run(work())
-
-
-# Over a session -----------------------------------------------------------------------------------
-
-
-class FakeSession:
-    """What `_assemble` and `SessionModel` ask of a session, with a mock model inside."""
-
-    def __init__(self, text: dict[str, Any], files: dict[str, str], **graph: Any) -> None:
-        self.model = MockModel(script(PROMPT, [104, 105], 258))
-        self.graph = language_graph(**graph)
-        self.bundle = self
-        self.manifest = Manifest({}, {}, text, {"eos_token_id": [256], "temperature": 0.5})
-        self.files = files
-        self.closed = 0
-
-    async def read_text(self, path: str) -> str:
-        return self.files[path]
-
-    async def run(self, inputs: dict[str, Any], **symbols: int) -> dict[str, Tensor]:
-        ids = inputs["tokens"]
-        assert symbols["S"] == len(ids)
-        rows = await self.model.logits(ids, symbols["input_pos"])
-        wanted = rows.data[(len(ids) - symbols["L"]) * 1200 :]
-        return {"logits": Tensor("f32", (1, symbols["L"], 300), wanted)}
-
-    def reset(self) -> None:
-        self.model.reset()
-
-    def close(self) -> None:
-        self.closed += 1
-
-
-def language_graph(tokens: str = "tokens") -> Graph:
-    names = [Symbol("S", 1, 8), Symbol("L", 1, 8), Symbol("input_pos", 0, 63)]
-    ids, logits = Value("i", "i32", (1, "S")), Value("o", "f32", (1, "L", 300))
-    ports = ((Port(tokens, "i"),), (Port("logits", "o"),))
-    return Graph(tuple(names), (), {"i": ids, "o": logits}, {}, {}, (), *ports)
-
-
-TEXT = {
-    "tokenizer": "tokenizer.json",
-    "chat_template": "chat_template.jinja",
-    "special_tokens": {"bos_token": "<|im_start|>", "eos_token": "<|im_end|>"},
-    "add_bos": True,
-}
-FILES = {
-    "tokenizer.json": json.dumps(bpe_data(specials=["<eos>", "<|im_start|>", "<|im_end|>"])),
-    "chat_template.jinja": CHATML,
-}
-
-
-def assemble(text: dict[str, Any], **graph: Any) -> tuple[Engine, FakeSession]:
-    session = FakeSession(text, FILES, **graph)
-    engine = run(engine_module._assemble(session, lambda text: PackageBackend(json.loads(text))))
-    return engine, session
-
-
-def test_an_engine_is_put_together_from_a_bundle() -> None:
-    engine, session = assemble(TEXT)
-    assert engine.stop_ids == {256, 258}
-    assert engine.defaults.temperature == 0.5
-    assert (engine.model.context, engine.model.max_prefill, engine.model.vocabulary) == (64, 8, 300)
-    assert engine.encode("hi") == [257, *b"hi"]
-    assert engine.encode([{"role": "user", "content": "x"}]) == [257, *b"user\nx", 258]
-    assert text_of(run(collect(engine))) == "hi"
-    assert run(engine.logits([1, 2, 3], 0)).shape == (3, 300)
-    engine.close()
-    assert session.closed == 1
-
-
-def test_a_bundle_may_have_no_text() -> None:
-    engine, _ = assemble({})
-    assert engine.tokenizer is None
-    assert engine.template is None
-    assert ids_of(run(collect(engine, max_tokens=2))) == [104, 105]
-
-
-def test_a_bundle_that_is_no_language_model_is_refused() -> None:
-    with pytest.raises(BadBundleError, match="no 'tokens'"):
-        assemble(TEXT, tokens="x")

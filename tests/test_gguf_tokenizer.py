@@ -58,7 +58,7 @@ def test_the_chat_template_of_the_file(smol: Tokenizer) -> None:
 
 def test_special_tokens_come_from_the_token_types(smol: Tokenizer) -> None:
     assert len(smol.specials) == 17
-    assert smol.special_id("<|im_end|>") == 2
+    assert smol.specials["<|im_end|>"].id == 2
     assert smol.size == 49152
     assert (smol.prefix, smol.suffix) == ([], [])
 

@@ -193,6 +193,24 @@ def test_linear_and_embedding_agree_with_the_dense_weight() -> None:
         layer(torch.ones(1, 79))
 
 
+@pytest.mark.parametrize("scheme", ["q4gsw", "q4gaw", "q8gsw"])
+def test_a_scheme_s_own_operator_is_the_general_one(scheme: str) -> None:
+    torch.manual_seed(1)
+    weight, bias, x = torch.randn(5, 64), torch.randn(5), torch.randn(2, 64)
+    layer = QuantLinear.from_float(weight, bias, scheme, 32)
+    own = getattr(ops, f"linear_{scheme}")
+    found = own(x, layer.codes, layer.scales, group=32, in_features=64, bias=bias)
+    assert torch.equal(found, layer(x))
+    assert tolerances.accept(found, x @ layer.dense().T + bias, *tolerances.LINEAR)
+
+
+def test_a_4_bit_table_s_own_operator_is_the_general_one() -> None:
+    table = QuantEmbedding.from_float(torch.randn(5, 64), "q4gsw", 32)
+    ids = torch.tensor([[4, 0]])
+    found = ops.embedding_q4gsw(ids, table.codes, table.scales, group=32, width=64)
+    assert torch.equal(found, table.dense()[ids])
+
+
 def test_weights_are_kept_only_inside_the_context() -> None:
     layer = QuantLinear.from_float(torch.randn(4, 32), None, "q4gsw", 32)
     with ops.cached_weights():

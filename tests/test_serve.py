@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from exporter.commands import main
+from exporter.commands import build_parser, main
 from exporter.hosts.server import Server
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -46,6 +46,12 @@ def test_a_malformed_command_line_exits_with_2(words: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(words)
     assert caught.value.code == 2
+
+
+def test_stop_strings_follow_each_other_or_repeat_the_flag() -> None:
+    words = ["run", "DIR", "--chat", "a"]
+    for stops in (["--stop", "a", "b"], ["--stop", "a", "--stop", "b"]):
+        assert build_parser().parse_args([*words, *stops, "--json"]).stop == ["a", "b"]
 
 
 def test_a_port_in_use_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,3 +110,4 @@ def test_bench_reports_its_parts_apart(
     assert 0 < numbers["js_calls_per_token"] <= 10
     assert numbers["adapter"]["vendor"]
     assert "Chrome" in numbers["versions"]["browser"]
+    assert {"tabfire", "commit", "python", "pyodide"} <= set(numbers["versions"])

@@ -12,7 +12,7 @@ import pytest
 
 from exporter.hosts.archive import build_archive
 from exporter.hosts.server import Server
-from runtime_py.errors import HostError
+from runtime_py.errors import HostError, OptionError
 
 
 def get(
@@ -138,6 +138,12 @@ def test_port_in_use_names_another(server: Server) -> None:
     with pytest.raises(HostError, match=f"port {server.server_port}") as caught:
         Server(server.server_port)
     assert f"--port {server.server_port + 1}" in caught.value.hint
+
+
+@pytest.mark.parametrize("port", [-1, 65536])
+def test_a_port_that_cannot_be_is_refused(port: int) -> None:
+    with pytest.raises(OptionError, match=str(port)):
+        Server(port)
 
 
 def test_archive_holds_the_runtime_and_is_reproducible() -> None:

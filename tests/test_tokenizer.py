@@ -89,7 +89,7 @@ def test_case_34e_a_framed_text_has_exactly_one_bos() -> None:
 
 def test_sentencepiece_like_text_gets_one_leading_space_mark() -> None:
     tokenizer = Tokenizer(PackageBackend(sentencepiece_data()))
-    start = tokenizer.special_id("<s>")
+    start = tokenizer.specials["<s>"].id
     opening, later = tokenizer.encode("ab"), tokenizer.encode("<s>ab")
     assert (tokenizer.decode(opening), later[0]) == ("ab", start)
     assert len(opening) == 1

@@ -59,7 +59,9 @@ export class WorkerClient {
     const waiting = this.pending.get(id);
     if (!waiting) return;
     if (event) {
-      waiting.onEvent?.(event);
+      const told = /** @type {any} */ (event);
+      if (told.type === "debug") console.log(told.text);
+      else waiting.onEvent?.(told);
       return;
     }
     this.pending.delete(id);

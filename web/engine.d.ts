@@ -36,7 +36,7 @@ export interface Progress {
 }
 
 export interface LoadOptions {
-  /** Options of the session, such as `{ replay: "python" }`; an unknown one is an error. */
+  /** Options of the session, such as `{ replay: "python" }` or `{ debug: 2 }` (lines on the console); an unknown one is an error. */
   options?: Record<string, unknown>;
   onProgress?: (progress: Progress) => void;
   /** Aborting ends the worker; `load` rejects with code "aborted" and nothing is left behind. */

@@ -11,7 +11,7 @@ params:
   (common)  see macros/attention.wgsl; strides count elements
 axes:
   head_dim: int
-  rows: 4, 8              # rows of a thread; 32 / rows threads below each other
+  rows: 1, 2, 4, 8        # rows of a thread; 32 / rows threads below each other
   columns: 4, 8           # keys, later dimensions, of a thread; 32 / columns threads side by side
   cache: f32, f16
   mask: none, f32, u32
@@ -28,6 +28,7 @@ accuracy: f32; a key that a row does not see is never multiplied
 {% set blocks = (head_dim + 31) // 32 %}
 {% set across = 32 // columns %}
 {% set threads = across * 32 // rows %}
+{% set lanes = threads // 32 %}
 {% set at = 4 if mask != "none" else 3 %}
 {{ "enable f16;" if cache == "f16" }}
 
@@ -57,6 +58,10 @@ var<workgroup> shrink: array<f32, 32>;
 {{ attention.score(mask, softcap) }}
 {{ attention.exponential() }}
 
+{% if lanes > 1 %}
+var<workgroup> slice_peak: array<f32, {{ 32 * lanes }}>;
+var<workgroup> slice_sum: array<f32, {{ 32 * lanes }}>;
+{% else %}
 // Scores of one row against the tile's keys become weights; -1 marks a key that the row does not see.
 fn soften(row: u32, batch: u32, head: u32, token: u32, start: u32, keys: u32) {
     let first = first_key(token);
@@ -86,6 +91,7 @@ fn soften(row: u32, batch: u32, head: u32, token: u32, start: u32, keys: u32) {
     totals[row] = total;
     shrink[row] = factor;
 }
+{% endif %}
 
 @compute @workgroup_size({{ threads }})
 fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) lane: u32) {
@@ -126,10 +132,14 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) la
         }
         {{ part.store_products(rows, columns, across) | trim }}
         workgroupBarrier();
+{% if lanes > 1 %}
+        {{ part.soften_together(lanes) | trim }}
+{% else %}
         for (var i = lane; i < 32u; i += {{ threads }}u) {
             let row = min(first_row + i, rows - 1u);
             soften(i, batch, first_head + row % params.group, row / params.group, start, keys);
         }
+{% endif %}
         workgroupBarrier();
 {% if mask == "none" %}
         let all_visible = start >= first_key(last_token) && start + keys <= end_key(first_token);

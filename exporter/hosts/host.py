@@ -95,13 +95,34 @@ class Host(ABC):
             channel = self._running()
             try:
                 full = {**(params or {}), "arrays": described}
-                reply = channel.call(method, full, blobs, on_event, timeout_s)
+                reply = channel.call(method, full, blobs, _without_debug(on_event), timeout_s)
             except BaseException as error:
                 tail = self._stop()
                 if isinstance(error, HostError) and tail:
                     raise HostError(f"{error.message}\n{tail}", hint=error.hint) from None
                 raise
         return self._result(reply)
+
+    def load(
+        self,
+        folder: pathlib.Path,
+        *,
+        kind: str,
+        options: Mapping[str, Any] | None = None,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+    ) -> dict[str, Any]:
+        """Load a bundle as a "session" or an "engine" and return what `load` answers.
+
+        `$TABFIRE_DEBUG` is the option `debug` where `options` do not give it.
+        """
+        if not (folder / "manifest.json").is_file():
+            raise errors.BadBundleError(
+                f"{folder} is not a bundle: it holds no manifest.json",
+                hint="make one: python -m exporter llama MODEL -o DIR",
+            )
+        chosen = {**debug_option(os.environ), **(options or {})}
+        request = {"url": self.mount(folder), "options": chosen, "kind": kind}
+        return self.call("load", request, timeout_s=timeout_s)[0]
 
     def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
         """Send a request without waiting, also while another thread's call is running: `abort`."""
@@ -175,6 +196,26 @@ class Host(ABC):
             return ""
         log = pathlib.Path(self._folder.name, "stderr")
         return log.read_text(errors="replace")[-TAIL_CHARS:].strip() if log.exists() else ""
+
+
+def debug_option(environ: Mapping[str, str]) -> dict[str, int]:
+    """Return the session option that `$TABFIRE_DEBUG` stands for, none if it is not set."""
+    text = environ.get("TABFIRE_DEBUG", "")
+    if text and not (text.isdecimal() and int(text) <= 5):
+        raise errors.OptionError(f"$TABFIRE_DEBUG is {text!r}", hint="give 0 to 5")
+    return {"debug": int(text)} if text else {}
+
+
+def _without_debug(on_event: Event | None) -> Event:
+    """Return a listener that prints debug lines on stderr and hands other events on."""
+
+    def hear(event: dict[str, Any]) -> None:
+        if event.get("type") == "debug":
+            print(event["text"], file=sys.stderr)
+        elif on_event:
+            on_event(event)
+
+    return hear
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

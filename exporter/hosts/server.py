@@ -22,7 +22,7 @@ from typing import Any, Self
 from exporter.hosts.archive import ROOT
 from exporter.hosts.channel import Channel
 from exporter.hosts.handler import Handler
-from runtime_py.errors import HostError
+from runtime_py.errors import HostError, OptionError
 
 WEB = ROOT / "web"
 
@@ -46,6 +46,8 @@ class Server(ThreadingHTTPServer):
         self.web, self.models, self.gzip = web, models, gzip
         self.channels: dict[str, Channel] = {}
         self.bundles: list[pathlib.Path] = []
+        if not 0 <= port <= 65535:
+            raise OptionError(f"there is no port {port}", hint="give --port 0 to 65535")
         try:
             super().__init__(("127.0.0.1", port), Handler)
         except OSError as error:

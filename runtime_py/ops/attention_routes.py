@@ -165,20 +165,24 @@ def _combine(
     return Dispatch(key("attention_combine"), bindings, grid, params, "joins the splits")
 
 
-def stream_side(ctx: Lowering, head_dim: int) -> int:
-    """Return how many rows and columns a thread computes: 16 threads of 8 x 8, or 64 of 4 x 4.
+def stream_share(ctx: Lowering, head_dim: int) -> tuple[int, int]:
+    """Return how many rows and columns a thread computes: 16 threads of 8 x 8, or 256 of 1 x 4.
 
-    Few threads suit a CPU adapter (273 ms of one core against 434 at 9/3/64 and 512 tokens,
-    SwiftShader, Chromium 156); wide heads have too many sums for 8 x 8.
+    Few threads suit a CPU adapter (273 ms of one core against 434 with 4 x 4 at 9/3/64 and 512
+    tokens, SwiftShader, Chromium 156); wide heads have too many sums for 8 x 8. A GPU hides the
+    latency of a tile's steps behind more threads (9/3/64, 512 tokens after 512: 478 us with 1 x 4,
+    498 with 2 x 4, 847 with 4 x 4; H200, Chrome 156).
     """
-    return 8 if ctx.caps.is_software and head_dim <= 128 else 4
+    if not ctx.caps.is_software:
+        return 1, 4
+    return (8, 8) if head_dim <= 128 else (4, 4)
 
 
 def stream(ctx: Lowering, a: Attention, enabled: Expr, reason: str) -> list[Dispatch]:
     """Return attention_stream: one dispatch, no scratch."""
-    side = stream_side(ctx, a.head_dim)
+    rows, columns = stream_share(ctx, a.head_dim)
     kernel_key = key(
-        "attention_stream", head_dim=a.head_dim, rows=side, columns=side, **common_axes(ctx, a)
+        "attention_stream", head_dim=a.head_dim, rows=rows, columns=columns, **common_axes(ctx, a)
     )
     params = common_params(a)
     tiles = ceil_div(combine("*", a.tokens, a.group), STREAM_ROWS)

@@ -81,6 +81,7 @@ class Caps:
     architecture: str = ""
     description: str = ""
     subgroup_matrix: bool = False
+    tuning: str = "auto"  # "cpu" or "gpu" overrides what the adapter looks like
 
     def limit(self, name: str) -> int:
         """Return a limit, or WebGPU's default for it."""
@@ -97,6 +98,8 @@ class Caps:
     @property
     def is_software(self) -> bool:
         """True on a CPU adapter, where workgroups are few threads and each needs real work."""
+        if self.tuning != "auto":
+            return self.tuning == "cpu"
         text = f"{self.vendor} {self.architecture} {self.description}".lower()
         return any(name in text for name in ("swiftshader", "llvmpipe", "lavapipe"))
 

@@ -58,35 +58,8 @@ fn exponential(v: f32) -> f32 {
     return select(exp(v), v, nan);
 }
 
-// Scores of one row against the tile's keys become weights; -1 marks a key that the row does not see.
-fn soften(row: u32, batch: u32, head: u32, token: u32, start: u32, keys: u32) {
-    let first = first_key(token);
-    let end = end_key(token);
-    let before = peaks[row];
-    var peak = before;
-    for (var j = 0u; j < keys; j++) {
-        var s = LOWEST;
-        if (start + j >= first && start + j < end) {
-            s = score(weights[j * 33u + row], batch, head, token, start + j);
-        }
-        weights[j * 33u + row] = s;
-        peak = max(peak, s);
-    }
-    let factor = exp(before - peak);
-    var total = totals[row] * factor;
-    for (var j = 0u; j < keys; j++) {
-        let s = weights[j * 33u + row];
-        var w = -1.0;
-        if (!(s == LOWEST)) {
-            w = exponential(s - peak);
-            total += w;
-        }
-        weights[j * 33u + row] = w;
-    }
-    peaks[row] = peak;
-    totals[row] = total;
-    shrink[row] = factor;
-}
+var<workgroup> slice_peak: array<f32, 64>;
+var<workgroup> slice_sum: array<f32, 64>;
 
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) lane: u32) {
@@ -163,9 +136,49 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) la
         weights[(column + 16u) * 33u + line + 3u] = product3_0[2];
         weights[(column + 24u) * 33u + line + 3u] = product3_0[3];
         workgroupBarrier();
-        for (var i = lane; i < 32u; i += 64u) {
-            let row = min(first_row + i, rows - 1u);
-            soften(i, batch, first_head + row % params.group, row / params.group, start, keys);
+        let own = lane % 32u;
+        let slice = lane / 32u;
+        let own_row = min(first_row + own, rows - 1u);
+        let token = own_row / params.group;
+        let seen_from = first_key(token);
+        let seen_to = end_key(token);
+        let before = peaks[own];
+        var peak = LOWEST;
+        for (var j = slice; j < keys; j += 2u) {
+            var s = LOWEST;
+            if (start + j >= seen_from && start + j < seen_to) {
+                s = score(weights[j * 33u + own], batch, first_head + own_row % params.group, token, start + j);
+            }
+            weights[j * 33u + own] = s;
+            peak = max(peak, s);
+        }
+        slice_peak[lane] = peak;
+        workgroupBarrier();
+        peak = before;
+        for (var i = own; i < 64u; i += 32u) {
+            peak = max(peak, slice_peak[i]);
+        }
+        var sum = 0.0;
+        for (var j = slice; j < keys; j += 2u) {
+            let s = weights[j * 33u + own];
+            var w = -1.0;
+            if (!(s == LOWEST)) {
+                w = exponential(s - peak);
+                sum += w;
+            }
+            weights[j * 33u + own] = w;
+        }
+        slice_sum[lane] = sum;
+        workgroupBarrier();
+        if (slice == 0u) {
+            let factor = exp(before - peak);
+            var total = totals[own] * factor;
+            for (var i = own; i < 64u; i += 32u) {
+                total += slice_sum[i];
+            }
+            peaks[own] = peak;
+            totals[own] = total;
+            shrink[own] = factor;
         }
         workgroupBarrier();
         for (var i = lane; i < keys * 32u; i += 64u) {

@@ -48,6 +48,12 @@ def _value(graph: Json, name: str) -> Json:
     return found
 
 
+def _rows(graph: Json, rows: object) -> None:
+    """Give x, y and z another number of rows."""
+    for name in ("x", "y", "z"):
+        _value(graph, name).update(shape=[1, rows, 8])
+
+
 def _part(graph: Json) -> Json:
     part: Json = graph["constants"][0]["parts"][0]
     return part
@@ -67,6 +73,8 @@ GRAPHS: list[tuple[str, Change, str]] = [
         lambda g: _value(g, "x").update(shape=[["**", 2, 8]]),
         "not an expression",
     ),
+    ("expression_below_zero", lambda g: _rows(g, ["-", "S", 2]), "(S - 2), 8] can be empty"),
+    ("expression_past_int32", lambda g: _rows(g, ["*", "S", 2**31 - 1]), "the most is 2147483647"),
     ("constraint_unknown", lambda g: g["constraints"][0].update(expr=["+", "Q", 1]), "'Q'"),
     ("divisor_zero", lambda g: _value(g, "x").update(shape=[["//", 8, "pos"]]), "can be zero"),
     ("dtype", lambda g: _value(g, "x").update(dtype="f64"), "dtype 'f64'"),

@@ -3,6 +3,7 @@
 
     stage_products, stage_values    bring 32 x 32 of Q and K, or of V, into workgroup memory
     product_step, store_products    one d of Q K^T; the products to `weights`
+    soften_together                 scores become weights, a row shared by `lanes` threads; -1 marks an unseen key
     rescale, value_steps            the sums o<row>_<n> shrink to the new maximum, then gain weight times V;
                                     `guarded` skips the keys that a row does not see
     store_row                       a row of the result
@@ -40,6 +41,53 @@ for (var i = lane; i < 1024u; i += {{ threads }}u) {
 {% for i in range(rows) %}{% for c in range(columns) %}
         weights[(column + {{ c * across }}u) * 33u + line + {{ i }}u] = product{{ i }}_{{ c // 4 }}[{{ c % 4 }}];
 {% endfor %}{% endfor %}
+{% endmacro %}
+
+{% macro soften_together(lanes) %}
+let own = lane % 32u;
+        let slice = lane / 32u;
+        let own_row = min(first_row + own, rows - 1u);
+        let token = own_row / params.group;
+        let seen_from = first_key(token);
+        let seen_to = end_key(token);
+        let before = peaks[own];
+        var peak = LOWEST;
+        for (var j = slice; j < keys; j += {{ lanes }}u) {
+            var s = LOWEST;
+            if (start + j >= seen_from && start + j < seen_to) {
+                s = score(weights[j * 33u + own], batch, first_head + own_row % params.group, token, start + j);
+            }
+            weights[j * 33u + own] = s;
+            peak = max(peak, s);
+        }
+        slice_peak[lane] = peak;
+        workgroupBarrier();
+        peak = before;
+        for (var i = own; i < {{ 32 * lanes }}u; i += 32u) {
+            peak = max(peak, slice_peak[i]);
+        }
+        var sum = 0.0;
+        for (var j = slice; j < keys; j += {{ lanes }}u) {
+            let s = weights[j * 33u + own];
+            var w = -1.0;
+            if (!(s == LOWEST)) {
+                w = exponential(s - peak);
+                sum += w;
+            }
+            weights[j * 33u + own] = w;
+        }
+        slice_sum[lane] = sum;
+        workgroupBarrier();
+        if (slice == 0u) {
+            let factor = exp(before - peak);
+            var total = totals[own] * factor;
+            for (var i = own; i < {{ 32 * lanes }}u; i += 32u) {
+                total += slice_sum[i];
+            }
+            peaks[own] = peak;
+            totals[own] = total;
+            shrink[own] = factor;
+        }
 {% endmacro %}
 
 {% macro stage_values(threads, block, head_dim) %}
