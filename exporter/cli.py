@@ -106,7 +106,7 @@ def write_llama(
         text=checkpoint.text(),
         model_card=checkpoint.model_card(),
         generation=checkpoint.generation,
-        exporter_info={"stamp": stamp, "torch": torch.__version__},
+        exporter_info={"stamp": stamp},
     )
 
 

@@ -120,6 +120,8 @@ def serve(args: argparse.Namespace) -> None:
         names = [entry["name"] for entry in server.index()["models"]]
         print(f"tabfire at {server.origin}/   (Ctrl-C stops)")
         print(f"models in {args.models}: {', '.join(names) or 'none yet'}", flush=True)
+        for stray in server.strays():
+            print(f"warning: {args.models / stray} is no bundle; left out", file=sys.stderr)
         if args.open:
             webbrowser.open(server.origin)
         threading.Event().wait()

@@ -10,7 +10,6 @@ Way of the data: `commands` -> headless -> `hosts` -> runtime_py.engine.
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import pathlib
 import shutil
 import statistics
@@ -22,6 +21,7 @@ from typing import Any
 
 from exporter.hosts.archive import ROOT
 from exporter.hosts.host import DEFAULT_TIMEOUT_S, Host, get_host
+from runtime_py import __version__
 from runtime_py.errors import OptionError
 
 
@@ -119,7 +119,7 @@ def bench(
             "model": report["model"],
             "adapter": report["adapter"],
             "versions": {
-                "tabfire": importlib.metadata.version("tabfire"),
+                "tabfire": __version__,
                 "commit": _commit(),
                 **{name: stats[name] for name in ("python", "pyodide", "browser")},
             },

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import nn
 
 from exporter.bundle import write_bundle
@@ -26,6 +27,7 @@ from exporter.fuse import fuse
 from exporter.probe import settle
 from exporter.rewrite import Emitted
 from exporter.symbolic import Sym
+from runtime_py import __version__
 from runtime_py.errors import OptionError
 from runtime_py.graph import check_graph
 from runtime_py.ops import registry
@@ -76,8 +78,9 @@ def export(
             part.training = mode
     graph = replace(emitted.graph, specializations=_specializations(captured, specializations))
     check(Emitted(graph, emitted.constants))
+    made_by = {"version": __version__, "torch": torch.__version__, **(exporter_info or {})}
     return write_bundle(
-        out_dir, graph, emitted.constants, golden=golden, exporter=exporter_info, **options
+        out_dir, graph, emitted.constants, golden=golden, exporter=made_by, **options
     )
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from runtime_py.profile import DispatchTime
 
 STAGES, TIMES, WGSL, PLAN, COMPARE = 1, 2, 3, 4, 5
-VALUE = "value:"  # begins the name of an output that is there for the comparison only
+VALUE = "value@"  # begins the name of an output that is there for the comparison only
 WRITE: ContextVar[Callable[[str], object]] = ContextVar("WRITE", default=print)
 
 
@@ -68,9 +68,10 @@ def graph_lines(graph: Graph) -> str:
     """Return the nodes of a graph, a line each: outputs, operator, inputs, the model's line."""
     lines = []
     for node in graph.nodes:
-        made = ", ".join(f"{n} {symbols.show_shape(graph.values[n].shape)}" for n in node.outputs)
+        made = [f"{n} {symbols.show_shape(graph.values[n].shape)}" for n in node.outputs]
+        made += [f"{name} in place" for name in node.mutates]
         read = ", ".join(name or "none" for name in node.inputs)
-        lines.append(f"  {made} = {node.op}({read}) {dict(node.attrs)}  # {node.source}")
+        lines.append(f"  {', '.join(made)} = {node.op}({read}) {dict(node.attrs)}  # {node.source}")
     return "graph:\n" + "\n".join(lines)
 
 

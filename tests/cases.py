@@ -199,7 +199,7 @@ RMS_NORMS: tuple[RmsNorm, ...] = (
     RmsNorm((5, 256), "zero weights"),
     RmsNorm((5, 256), "negative weights"),
     RmsNorm((1, 1, 7, 896), "about 800"),
-    # past the reference: widths that are no powers of two, and more rows than one (CASE_BANK 16)
+    # past the reference: widths that are no powers of two, and more rows than one
     *(RmsNorm((7, width)) for width in (769, 5120, 7168, 3)),
 )
 
@@ -259,20 +259,22 @@ class Past:
 
 HEAD_DIMS = (4, 6, 8, 16, 40, 64, 72, 80, 88, 96, 112, 128, 256, 320)
 GROUPS = ((4, 4), (9, 3), (8, 2), (7, 1), (8, 1), (16, 2), (14, 2), (11, 1))
+# Those that no other row has; a kernel a width is what takes the time of a test.
+ODD_HEAD_DIMS = tuple(d for d in HEAD_DIMS if d not in (4, 8, 16, 64))
 PAST_ROWS: tuple[Past, ...] = (
-    *(Past(f"d{d}_s{s}", 6, 2, d, s, 70, 70 - s) for d in HEAD_DIMS for s in (1, 5, 17)),
+    *(Past(f"d{d}_s{s}", 6, 2, d, s, 70, 70 - s) for d in ODD_HEAD_DIMS for s in (1, 5, 17)),
     *(
         Past(f"d{d}_last_column_s{s}", 6, 2, d, s, 70, 70 - s, kind="last column")
-        for d in HEAD_DIMS
+        for d in ODD_HEAD_DIMS
         for s in (1, 17)
     ),
     *(
         Past(f"group{hq}_{hkv}_s{s}", hq, hkv, 16, s, 96, 90 - s)
-        for hq, hkv in GROUPS
+        for hq, hkv in ((4, 4), (8, 2), (14, 2), (16, 2), (11, 1))  # (9, 3): the rows `few`
         for s in (1, 20)
     ),
     *(Past(f"few{s}", 9, 3, 64, s, 80, 60) for s in range(2, 17)),
-    *(Past(f"batch{b}_s{s}", 4, 2, 8, s, 64, 11, batch=b) for b in (2, 3, 4) for s in (1, 3, 40)),
+    *(Past(f"batch{b}_s{s}", 4, 2, 8, s, 64, 11, batch=b) for b in (2, 4) for s in (1, 3, 40)),
     *(
         row
         for s in (1, 3, 40)

@@ -15,6 +15,7 @@ import atexit
 import contextlib
 import functools
 import json
+import os
 import pathlib
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,15 +24,19 @@ from typing import Any, TypeAlias
 
 import numpy
 import numpy.typing
+import pytest
 import torch
 from torch import Tensor, nn
 
 import exporter
 from exporter import ops
 from exporter.hosts import Host, get_host
+from runtime_py.errors import HostError
 from tests.cases import ramp
 
 HOST = "chromium"
+# Names the host that must run the tests of f16 storage; without it, any host that can.
+F16_HOST_VARIABLE = "TABFIRE_F16_HOST"
 Array: TypeAlias = "numpy.typing.NDArray[Any]"
 Recipe: TypeAlias = (
     "tuple[nn.Module, Mapping[str, Any], Mapping[str, exporter.Sym], Sequence[tuple[object, int]]]"
@@ -122,6 +127,33 @@ def opened(
 def features(host: str = HOST) -> frozenset[str]:
     """Return the features of the host's adapter."""
     return frozenset(get_host(host).call("hello")[0]["adapter"]["features"])
+
+
+@functools.cache
+def _f16_host() -> tuple[str | None, str]:
+    """Return the first host whose adapter has shader-f16, and why the others were passed over."""
+    named = os.environ.get(F16_HOST_VARIABLE)
+    reasons = []
+    for host in (named,) if named else (HOST, "node"):
+        try:
+            if "shader-f16" in features(host):
+                return host, ""
+            reasons.append(f"{host} has no shader-f16")
+        except HostError as error:
+            reasons.append(f"{host}: {error.message.splitlines()[0]}")
+    return None, "; ".join(reasons)
+
+
+def f16_host() -> str:
+    """Return a host with shader-f16; without one the test fails if $TABFIRE_F16_HOST demands it,
+    and is counted with the reason otherwise.
+    """
+    host, reason = _f16_host()
+    if host is None and os.environ.get(F16_HOST_VARIABLE):
+        pytest.fail(f"${F16_HOST_VARIABLE} demands shader-f16: {reason}")
+    if host is None:
+        pytest.skip(f"no f16 arithmetic here: {reason}; install lavapipe with .ci/lavapipe")
+    return host
 
 
 class Attend(nn.Module):

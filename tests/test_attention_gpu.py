@@ -127,11 +127,11 @@ def mask(kind: str, shape: tuple[int, int], chance: np.random.Generator) -> Any:
 
 def want(row: Past, inputs: Inputs) -> Any:
     """Return the float64 result."""
-    caches = [oracles.update_cache(inputs[n], inputs[f"{n}_cache"], row.pos) for n in ("k", "v")]
+    k, v = (oracles.update_cache(inputs[n], inputs[f"{n}_cache"], row.pos) for n in ("k", "v"))
     hidden = inputs.get("mask")
     if hidden is not None and hidden.dtype == bool:
         hidden = hidden.astype(np.uint32)
-    return oracles.sdpa(inputs["q"], *caches, row.pos, mask=hidden, **rules(row))
+    return oracles.sdpa(inputs["q"], k, v, row.pos, mask=hidden, **rules(row))
 
 
 @pytest.mark.parametrize("key", FAMILIES, ids=NAMES.get)
@@ -249,12 +249,13 @@ def test_prefill_takes_under_an_eighth_of_the_materialized_scratch() -> None:
         **{n: torch.zeros(1, 512, KV_HEADS, WIDTH) for n in ("k", "v", "k_cache", "v_cache")},
     }
     folder = gpu.bundle("prefill-512", lambda: (gpu.AttendAt(0), example, {}, ()))
+    ports = 4 * (sum(x.numel() for x in example.values()) + example["q"].numel())
     sizes = {}
     for route in ROUTES:
         with gpu.opened(folder, {"attention": route}) as session:
-            sizes[route] = session.report()["memory"]["scratch_bytes"]
+            sizes[route] = session.report()["memory"]["scratch_bytes"] - ports
     assert sizes["materialized"] >= 4 * HEADS * 512 * 512
-    assert sizes["auto"] * 8 < sizes["materialized"], sizes
+    assert 0 <= sizes["auto"] * 8 < sizes["materialized"], sizes
 
 
 def test_both_sides_of_the_boundary_and_every_cut_agree() -> None:

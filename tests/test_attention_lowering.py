@@ -13,7 +13,7 @@ from runtime_py.ops.base import Caps, Dispatch
 from runtime_py.schema import DTYPE_BYTES, Attr, Constraint, SymbolAttr
 from runtime_py.symbols import Op, evaluate, product
 from tests.cases import GROUPS, HEAD_DIMS, PAST_ROWS, SDPA, SDPA_ROWS, Past, Sdpa
-from tests.lowering import DEVICES, GPU, SOFTWARE, Single, single
+from tests.lowering import DEVICES, GPU, LIBRARY, SOFTWARE, Single, single
 
 POS = SymbolAttr("pos")
 
@@ -195,6 +195,15 @@ def test_grids_of_the_materialized_route_fold() -> None:
     assert y > 1
     assert grid(softmax, S=2048, pos=0)[1] > 1
     assert grid(values, S=2048, pos=0)[1] > 1
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_attention_needs_no_subgroups(device: str) -> None:
+    """Right for subgroups of any size, because it does not know them (34 h)."""
+    for route in ("auto", "materialized"):
+        one = cached(cmax=512, caps=DEVICES[device], options={"attention": route})
+        for dispatch in one.dispatches(S=(1, 64)):
+            assert "subgroup" not in LIBRARY.render(dispatch.key)
 
 
 def test_an_unknown_route_is_refused() -> None:

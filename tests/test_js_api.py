@@ -147,6 +147,23 @@ def test_a_worker_of_another_origin_names_the_headers(page: Page) -> None:
     assert "Access-Control-Allow-Origin" in error["hint"]
 
 
+def test_debug_lines_go_to_the_console_and_not_into_the_stream(page: Page) -> None:
+    lines: list[str] = []
+    page.on("console", lambda message: lines.append(message.text))
+    text = js(
+        page,
+        "const one = await Engine.load('/models/third/', {options: {debug: 2}}); let text = '';"
+        "for await (const piece of one.generate('L', {max_tokens: 3})) text += piece.text;"
+        "one.close(); return text;",
+        engine=False,
+    )
+    assert text == "LLL"
+    told = "\n".join(lines)
+    assert told.count("step S=1 ") == 3
+    assert told.count("ms in all") == 3
+    assert "memory:" in told
+
+
 def test_close_rejects_what_runs_and_what_comes_later(page: Page) -> None:
     codes = js(
         page,

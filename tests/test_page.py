@@ -133,6 +133,8 @@ def test_details_show_adapter_and_routes(chat: Page) -> None:
 
 def test_stop_ends_an_answer_and_the_next_one_starts(page: Page, server: Server) -> None:
     open_ready(page, server, "?model=third")
+    page.locator("#settings summary").click()
+    page.locator("#max-tokens").fill("1900")  # long enough to be stopped by hand
     ask(page, "hello")
     expect(page.locator("article.assistant .body")).to_contain_text("LLLLL")
     expect(page.locator("#send")).to_be_hidden()

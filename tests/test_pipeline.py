@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import exporter
 from exporter.golden import read_golden
+from runtime_py import __version__
 from runtime_py.errors import ExportError, OptionError, UnsupportedOpError
 from runtime_py.schema import Graph
 from tests import modules
@@ -89,7 +90,8 @@ def test_a_training_module_is_exported_for_inference_and_left_in_training(
     tmp_path: pathlib.Path,
 ) -> None:
     module = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5)).train()
-    exporter.export(module, (torch.ones(2, 3),), tmp_path / "b", symbols={})
+    manifest = exporter.export(module, (torch.ones(2, 3),), tmp_path / "b", symbols={})
+    assert manifest.exporter == {"version": __version__, "torch": torch.__version__}
     assert module.training
     graph = Graph.from_json(json.loads((tmp_path / "b" / "graph.json").read_text()))
     assert [node.op for node in graph.nodes] == ["linear"]

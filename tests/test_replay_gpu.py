@@ -31,7 +31,7 @@ from tests.cases import (
     FloatArray,
     Replay,
 )
-from tests.tolerances import CACHE, CUTS, SDPA_F32, accept, require
+from tests.tolerances import CACHE, CUTS, EXACT, SDPA_F16, SDPA_F32, accept, require
 
 pytestmark = pytest.mark.gpu
 
@@ -209,6 +209,26 @@ def test_d_the_graph_holds_two_symbolic_integers(row: Replay) -> None:
     assert graph["constraints"] == [{"expr": ["+", "S", "input_pos"], "max": row.cmax}]
     shapes = {value["name"]: value["shape"] for value in graph["values"]}
     assert shapes["q"] == [1, "S", row.hq, row.d]
+
+
+def test_d_f16_caches() -> None:
+    """The sequence of `qwen3_fd` with caches stored in f16: K and V are rounded once, when written."""
+    row = REPLAY["qwen3_fd"]
+    assert row.kv == "f16"
+    history: dict[str, list[FloatArray]] = {"k": [], "v": []}
+    with gpu.opened(one_graph(row), {"kv_dtype": "f16"}, gpu.f16_host()) as session:
+        for index, (tokens, at) in enumerate(zip(row.steps, row.positions, strict=True)):
+            inputs = row.inputs(index)
+            for name, parts in history.items():
+                parts.append(inputs[name].astype(np.float16).astype(np.float32))
+            k, v = (np.concatenate(parts, axis=1) for parts in history.values())
+            got = session.run(inputs, S=tokens, input_pos=at)["output"]
+            require(got, oracles.sdpa(inputs["q"], k, v, at), SDPA_F16, f"{tokens} at {at}")
+            for name, rows in (("k_cache", k), ("v_cache", v)):
+                stored = session.state()[name]
+                assert stored.dtype == np.float16
+                require(stored[:, : at + tokens], rows, EXACT, name)
+                assert not stored[:, at + tokens :].any()
 
 
 def test_d_the_static_rows_that_fit_the_same_graphs() -> None:

@@ -1,13 +1,11 @@
 """Every row of the reference's attention table, on a GPU, against float64.
 
-One graph a row, its position a number, the caches passed in and out. On a host without shader-f16
-the f16 rows run with f32 caches and the strict tolerance; the whole table with f16 caches is then
-counted as skipped, with the reason.
+One graph a row, its position a number, the caches passed in and out. The table runs twice: with f32
+caches and the strict tolerance, and with f16 caches on a host that has shader-f16 (`gpu.f16_host`).
 """
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
@@ -23,8 +21,6 @@ from tests.tolerances import CACHE, SDPA_F16, SDPA_F32, accept, require
 pytestmark = pytest.mark.gpu
 
 HEAVY = {"llama1b_prefill_2048"}  # 40 s on SwiftShader and two cores
-# Where the f16 rows run; naming one demands that it has shader-f16.
-F16_HOST = os.environ.get("TABFIRE_F16_HOST", "")
 TABLE = [
     pytest.param(row, id=row.name, marks=[pytest.mark.heavy] if row.name in HEAVY else [])
     for row in SDPA_ROWS
@@ -68,11 +64,7 @@ def test_f32_caches(row: Sdpa) -> None:
 
 @pytest.mark.parametrize("row", TABLE)
 def test_f16_caches(row: Sdpa) -> None:
-    host = F16_HOST or gpu.HOST
-    if "shader-f16" not in gpu.features(host):
-        reason = f"host {host} has no shader-f16: this row ran with f32 caches only"
-        assert not F16_HOST, reason
-        pytest.skip(reason)
+    host = gpu.f16_host()
     inputs = row.inputs()
     got = answer(row, [inputs], options={"kv_dtype": "f16"}, host=host)[0]
     require(got["output"], golden(row, inputs, f16=True), SDPA_F16, row.name)

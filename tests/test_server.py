@@ -6,11 +6,13 @@ import http.client
 import io
 import json
 import pathlib
+import subprocess
+import sys
 import zipfile
 
 import pytest
 
-from exporter.hosts.archive import build_archive
+from exporter.hosts.archive import ROOT, build_archive
 from exporter.hosts.server import Server
 from runtime_py.errors import HostError, OptionError
 
@@ -122,6 +124,7 @@ def test_index_lists_bundles_and_nothing_else(tmp_path: pathlib.Path, toys: path
     (tmp_path / "broken/manifest.json").write_text("{")
     with Server(models=tmp_path) as server:
         models = json.loads(get(server, "/models/index.json")[1])["models"]
+        assert server.strays() == ["broken", "no_bundle"]
     assert [(m["id"], m["name"], m["url"]) for m in models] == [
         ("good", "Reciter", "/models/good/")
     ]
@@ -154,3 +157,9 @@ def test_archive_holds_the_runtime_and_is_reproducible() -> None:
     assert any(name.startswith("wgsl/") for name in names)
     assert not any(name.endswith((".so", ".pyc")) for name in names)
     assert build_archive() is data
+
+
+def test_the_archive_can_be_written_for_another_server(tmp_path: pathlib.Path) -> None:
+    words = [sys.executable, "-m", "exporter.hosts.archive", str(tmp_path / "tabfire.zip")]
+    subprocess.run(words, cwd=ROOT, check=True)
+    assert (tmp_path / "tabfire.zip").read_bytes() == build_archive()

@@ -5,6 +5,8 @@ Input:  the source tree, and the packages installed for the running interpreter.
 Output: bytes of `tabfire.zip`, the same for the same sources (fixed dates, sorted names).
 Way of the data: `server` hands it to web/worker.js, which unpacks it onto Python's path.
 
+    python -m exporter.hosts.archive web/tabfire.zip                # for a server of your own
+
     zipfile.ZipFile(io.BytesIO(build_archive())).namelist()[:1]     # ['jinja2/__init__.py']
 """
 
@@ -14,6 +16,7 @@ import functools
 import importlib.util
 import io
 import pathlib
+import sys
 import zipfile
 
 import runtime_py
@@ -60,3 +63,9 @@ def _package(name: str) -> pathlib.Path:
     if spec is None or spec.origin is None:
         raise HostError(f"the Python package {name} is not installed", hint=f"pip install {name}")
     return pathlib.Path(spec.origin).parent
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python -m exporter.hosts.archive FILE")
+    pathlib.Path(sys.argv[1]).write_bytes(build_archive())

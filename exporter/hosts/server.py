@@ -93,6 +93,11 @@ class Server(ThreadingHTTPServer):
         found = sorted(self.models.glob("*/manifest.json")) if self.models else []
         return {"models": [entry for path in found if (entry := _describe(path))]}
 
+    def strays(self) -> list[str]:
+        """Return the names of folders in the models folder that are no bundles."""
+        folders = [p for p in self.models.glob("[!.]*") if p.is_dir()] if self.models else []
+        return sorted(p.name for p in folders if _describe(p / "manifest.json") is None)
+
 
 def _describe(path: pathlib.Path) -> dict[str, Any] | None:
     """Return a picker's entry for a bundle, or None if its manifest cannot be read."""

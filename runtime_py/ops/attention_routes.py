@@ -171,11 +171,13 @@ def stream_share(ctx: Lowering, head_dim: int) -> tuple[int, int]:
     Few threads suit a CPU adapter (273 ms of one core against 434 with 4 x 4 at 9/3/64 and 512
     tokens, SwiftShader, Chromium 156); wide heads have too many sums for 8 x 8. A GPU hides the
     latency of a tile's steps behind more threads (9/3/64, 512 tokens after 512: 478 us with 1 x 4,
-    498 with 2 x 4, 847 with 4 x 4; H200, Chrome 156).
+    498 with 2 x 4, 847 with 4 x 4; H200, Chrome 156). Lavapipe (Mesa 25) runs 8 x 8 and 4 x 4
+    alike, but takes 30 s to compile 8 x 8 at D = 128 on two cores, against 10 s.
     """
     if not ctx.caps.is_software:
         return 1, 4
-    return (8, 8) if head_dim <= 128 else (4, 4)
+    lavapipe = "llvmpipe" in ctx.caps.description.lower()
+    return (8, 8) if head_dim <= 128 and not lavapipe else (4, 4)
 
 
 def stream(ctx: Lowering, a: Attention, enabled: Expr, reason: str) -> list[Dispatch]:
