@@ -187,7 +187,8 @@ class Device:
     async def read(self, buffer: Any, size_bytes: int) -> bytes:
         """Return the first `size_bytes` of a buffer, after all work submitted so far."""
         size = (size_bytes + 3) // 4 * 4
-        staging = self.buffer("read", size, STAGING)
+        async with self.scope(f"creating a buffer to read {size} bytes"):
+            staging = self.buffer("read", size, STAGING)
         encoder = self.handle.createCommandEncoder()
         encoder.copyBufferToBuffer(buffer, 0, staging, 0, size)
         self.queue.submit(to_js([encoder.finish()]))

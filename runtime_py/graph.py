@@ -10,6 +10,7 @@ Way of the data: `bundle` -> graph -> `plan`. The exporter runs the same checks 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 
 from runtime_py import symbols
@@ -18,6 +19,7 @@ from runtime_py.ops.base import OpDef
 from runtime_py.schema import ALIGNMENT_BYTES, DTYPE_BYTES, Graph, Node, Value
 from runtime_py.symbols import Expr, Shape
 
+PORT_NAME = re.compile(r"[\w.-]+")
 MAX_BYTES = 2**31 - 1  # element indices and byte offsets are 32-bit in WGSL
 
 
@@ -176,6 +178,11 @@ def _check_definitions(graph: Graph) -> None:
         for name in node.outputs:
             _value(graph, name, f"output of node {node.name!r}")
             _define(defined, name, f"node {node.name!r}")
+    for port in (*graph.inputs, *graph.outputs):
+        if not PORT_NAME.fullmatch(port.name):
+            raise BadBundleError(
+                f"{port.name!r} is no name for an input or output: use letters, digits and . _ -"
+            )
     for port in graph.outputs:
         if port.value not in defined:
             raise BadBundleError(

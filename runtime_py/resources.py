@@ -167,10 +167,11 @@ class Resources:
 
     async def _compile(self, plan: Plan, progress: Progress | None) -> None:
         todo: dict[KernelKey, Any] = {}
-        for dispatch in plan.dispatches:
-            if dispatch.key not in self.pipelines and dispatch.key not in todo:
-                accesses = [b.access for b in dispatch.bindings]
-                todo[dispatch.key] = self.device.layouts(accesses, bool(dispatch.params))[1]
+        async with self.device.scope("creating the layouts"):
+            for dispatch in plan.dispatches:
+                if dispatch.key not in self.pipelines and dispatch.key not in todo:
+                    accesses = [b.access for b in dispatch.bindings]
+                    todo[dispatch.key] = self.device.layouts(accesses, bool(dispatch.params))[1]
         done = 0
 
         async def compile_one(key: KernelKey, layout: Any) -> None:

@@ -107,6 +107,9 @@ def past_inputs(row: Past, tokens: int | None = None, at: int | None = None) -> 
     if row.kind == "last column":
         inputs["v"][..., :-1] = inputs["v_cache"][:, :pos, :, :-1] = 0
         inputs["v_cache"][:, :pos, :, :-1] = 0
+    if row.kind == "equal keys":
+        inputs["q"][...], inputs["k"][...] = row.gain, 1
+        inputs["k_cache"][:, :pos] = 1
     if row.kind == "nan inside":
         inputs["v_cache"][0, pos // 2, 0, 3] = np.nan
     if row.kind in MASKS:
@@ -150,6 +153,9 @@ def check(row: Past, inputs: Inputs, got: Any) -> None:
     assert holes.any() == (row.kind == "nan inside"), row.name
     assert np.array_equal(np.isnan(got), holes), f"{row.name}: NaN in other places"
     require(np.where(holes, 0, got), np.where(holes, 0, expected), SDPA_F32, row.name)
+    if row.gain > 10000:
+        logits = np.einsum("bshd,bshd->bsh", inputs["q"][:, :, :: row.hq // row.hkv], inputs["k"])
+        assert abs(logits).max() * row.d**-0.5 > 1e4, "the case itself"
     if row.kind == "last column":  # (22)
         assert not got[..., :-1].any(), row.name
         assert got[..., -1].all(), row.name

@@ -95,6 +95,11 @@ GRAPHS: list[tuple[str, Change, str]] = [
     ("output_undeclared", lambda g: g["nodes"][1].update(outputs=["q"]), "no entry in values"),
     ("port_undefined", lambda g: g["outputs"][0].update(value="q"), "never defined"),
     (
+        "port_name",
+        lambda g: g["outputs"][0].update(name="a:b"),
+        "no name for an input or output",
+    ),
+    (
         "mutates_a_weight",
         lambda g: g["nodes"][0].update(mutates=["w"]),
         "no buffer among its inputs",
