@@ -286,7 +286,7 @@ PAST_ROWS: tuple[Past, ...] = (
             Past(f"window1_s{s}", 4, 2, 8, s, 64, 11, window=1),
             Past(f"softcap_s{s}", 4, 2, 8, s, 64, 11, softcap=5.0),
             Past(f"softcap_big_s{s}", 4, 2, 8, s, 64, 11, softcap=50.0, gain=1000.0),
-            Past(f"peak1e4_s{s}", 4, 2, 8, s, 64, 11, gain=20000.0),
+            Past(f"peak1e4_s{s}", 4, 2, 8, s, 64, 11, gain=40000.0),
             Past(f"equal1e4_s{s}", 4, 2, 8, s, 64, 11, gain=20000.0, kind="equal keys"),
             Past(f"additive_mask_s{s}", 4, 2, 8, s, 64, 11, kind="additive mask"),
             Past(f"bool_mask_s{s}", 4, 2, 8, s, 64, 11, kind="bool mask"),

@@ -24,6 +24,11 @@ def test_links_to_files_lead_somewhere(page: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("page", DOCS, ids=lambda p: p.name)
+def test_nothing_was_left_to_fill_in(page: pathlib.Path) -> None:
+    assert "@@" not in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", DOCS, ids=lambda p: p.name)
 def test_named_files_exist(page: pathlib.Path) -> None:
     text = page.read_text(encoding="utf-8")
     for name in re.findall(
