@@ -36,6 +36,7 @@ def check_lengths(
     width: int,
     want: Callable[[np.ndarray[Any, Any]], Any],
     pair: tolerances.Pair,
+    host: str = gpu.HOST,
 ) -> None:
     """Run S = 128, 64, 8, 1 and 128, 1, 64, 8, 128 on one graph of x `[1, S, width]`."""
     rows = {"S": Sym(1, 128, at=("x", 1))}
@@ -43,7 +44,7 @@ def check_lengths(
     lengths = (*DYNAMIC_DOWN, *DYNAMIC_BACK)
     inputs = [ramp((1, s, width), 17, 8, 16, i) for i, s in enumerate(lengths)]
     steps = [gpu.step({"x": x}, S=s) for x, s in zip(inputs, lengths, strict=True)]
-    for x, s, got in zip(inputs, lengths, exporter.run(folder, steps), strict=True):
+    for x, s, got in zip(inputs, lengths, exporter.run(folder, steps, host=host), strict=True):
         require(got["output"], want(x), pair, f"S = {s}")
 
 
@@ -75,13 +76,23 @@ def test_lengths_linear(n: int, k: int) -> None:
     )
 
 
-@pytest.mark.parametrize(("k", "n", "group"), DYNAMIC_LINEAR_Q4)
-def test_lengths_linear_q4(k: int, n: int, group: int) -> None:
+def check_linear_q4(k: int, n: int, group: int, host: str) -> None:
     torch.manual_seed(0)
     plain = nn.Linear(k, n, bias=False)
     module = QuantLinear.from_float(plain.weight.detach(), None, "q4gsw", group)
     dense = module.dense().double().numpy()
-    check_lengths(f"lengths-q4-{k}", module, k, lambda x: x @ dense.T, tolerances.LINEAR)
+    check_lengths(f"lengths-q4-{k}", module, k, lambda x: x @ dense.T, tolerances.LINEAR, host)
+
+
+@pytest.mark.parametrize(("k", "n", "group"), DYNAMIC_LINEAR_Q4)
+def test_lengths_linear_q4(k: int, n: int, group: int) -> None:
+    check_linear_q4(k, n, group, gpu.HOST)
+
+
+@pytest.mark.parametrize(("k", "n", "group"), DYNAMIC_LINEAR_Q4)
+def test_lengths_linear_q4_in_subgroups_of_another_size(k: int, n: int, group: int) -> None:
+    """The kernels that use subgroups, on SwiftShader (4 threads) above and lavapipe (8) here (34 h)."""
+    check_linear_q4(k, n, group, gpu.f16_host())
 
 
 def test_lengths_sdpa() -> None:
