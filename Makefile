@@ -16,7 +16,7 @@ test: model browser $(VENV)/.test
 	$(PY) -m pytest -m "not heavy"
 
 test-fast: $(VENV)/.test web/node_modules/.done
-	$(PY) -m pytest -m "not heavy and not gpu and not model"
+	$(PY) -m pytest -m "not heavy and not gpu and not model and not tools"
 
 test-heavy: model browser $(VENV)/.test
 	$(PY) -m pytest -m heavy

@@ -17,6 +17,20 @@ from exporter.hosts.server import Server
 from tests import toy
 
 
+# Modules whose tests run torch.export, start Node or a whole command: seconds each, no GPU needed.
+TOOL_MODULES = (
+    "capture cli emit fuse fuse_small gguf_tokenizer hosts pipeline "
+    "portable_tokenizer replay_modes tokenizer_js"
+).split()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what `make test-fast` leaves out beside the GPU tests."""
+    for item in items:
+        if item.path.stem.removeprefix("test_") in TOOL_MODULES:
+            item.add_marker(pytest.mark.tools)
+
+
 @pytest.fixture(scope="session")
 def toys(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """A models folder with language models that recite: `first`, `second`, and `third` without end."""
