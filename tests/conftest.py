@@ -16,12 +16,20 @@ from exporter.hosts.chromium import ChromiumHost, browser_flags
 from exporter.hosts.server import Server
 from tests import toy
 
-
 # Modules whose tests run torch.export, start Node or a whole command: seconds each, no GPU needed.
-TOOL_MODULES = (
-    "capture cli emit fuse fuse_small gguf_tokenizer hosts pipeline "
-    "portable_tokenizer replay_modes tokenizer_js"
-).split()
+TOOL_MODULES = [
+    "capture",
+    "cli",
+    "emit",
+    "fuse",
+    "fuse_small",
+    "gguf_tokenizer",
+    "hosts",
+    "pipeline",
+    "portable_tokenizer",
+    "replay_modes",
+    "tokenizer_js",
+]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
