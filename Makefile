@@ -7,7 +7,7 @@ PORT ?= 8000
 # The eager references are small; more threads than cores only wait for each other.
 export OMP_NUM_THREADS ?= 2
 
-.PHONY: demo test test-fast test-heavy lint types check setup browser model clean
+.PHONY: demo test test-fast test-heavy lint types check setup browser model clean bench-peers bench-versus
 
 demo: model
 	$(PY) serve.py --port $(PORT) --models models
@@ -57,5 +57,16 @@ model: setup
 browser: setup
 	$(PY) -m exporter.hosts.install
 
+# The engines that tabfire is compared with; nothing but the comparison uses them.
+bench-peers: bench/node_modules/.done
+
+bench/node_modules/.done: bench/package.json bench/package-lock.json
+	cd bench && npm ci --ignore-scripts --no-fund --no-audit
+	touch $@
+
+# ORT=DIR adds onnxruntime-web (see bench/README.md), BENCH="--quick" and the like go to the command.
+bench-versus: model browser bench-peers
+	$(PY) -m bench.versus "$$($(PY) -m exporter.models.smollm2)" --bundle $(MODEL) $(if $(ORT),--ort $(ORT)) $(BENCH)
+
 clean:
-	rm -rf $(VENV) web/node_modules models .cache
+	rm -rf $(VENV) web/node_modules bench/node_modules models .cache
