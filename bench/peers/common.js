@@ -35,6 +35,8 @@
  * @property {number} [framing] tokens that the engine puts before a text by itself
  */
 
+import { bringUpClock } from "./clock.js";
+
 const ATTEMPTS = 4;
 const WORDS = (
   "time people water world house school night music paper story money field power light class state north south " +
@@ -71,6 +73,7 @@ export async function run(open) {
 async function runCase(engine, one, plan, post) {
   try {
     for (let i = 0; i < plan.warmups + plan.repeats; i++) {
+      await bringUpClock();
       const sample = await measure(engine, one, plan, i);
       await post({ kind: "sample", warm: i >= plan.warmups, ...sample });
     }
