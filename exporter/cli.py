@@ -2,15 +2,18 @@
 
     python -m exporter llama MODEL -o DIR [--max-context 2048] [--max-prefill 512] [--kv-dtype f32]
     python -m exporter verify DIR [--host chromium|node]
+    python -m exporter perplexity DIR [--text FILE] [--options JSON] [--host chromium|node] [--json]
 
-Input:  arguments. Output: a bundle, or the worst error of every golden step.
+Input:  arguments. Output: a bundle, the worst error of every golden step, or perplexities.
 Exit codes: 0 done; 1 a golden step missed; 2 an error, told as `error: ...` with a hint.
-Way of the data: checkpoint -> `models` -> `exporter.export` -> bundle; bundle -> `verify`.
+Way of the data: checkpoint -> `models` -> `exporter.export` -> bundle; bundle -> `verify`,
+`perplexity`.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from collections.abc import Sequence
@@ -19,11 +22,14 @@ from typing import Any
 
 import torch
 
+from exporter.commands import json_object
+from exporter.hosts.host import KINDS
 from exporter.models.checkpoint import Checkpoint
 from exporter.schemes import SCHEMES
 from runtime_py.errors import OptionError, TabfireError
 
 KV_DTYPES = {"f32": torch.float32, "f16": torch.float16}
+DEFAULT_TEXT = "the help topics of this CPython, pydoc_data.topics"
 SHORT_TURN = 16  # up to here a GPU reads each weight once for all tokens, without matrix tiles
 GOLDEN_TEXT = "The capital of France is Paris. Water boils at 100 degrees, and 7 times 6 is 42."
 # Tokens of each golden step, and how many of its rows are compared: a prompt, decoding, more of the
@@ -145,6 +151,33 @@ def run_verify(arguments: argparse.Namespace) -> int:
     return 1 if missed else 0
 
 
+def run_perplexity(arguments: argparse.Namespace) -> int:
+    """`python -m exporter perplexity`: the bundle's perplexity in a host, and a reference's."""
+    from exporter.perplexity import compare, default_text
+
+    path = arguments.text
+    if path is not None and not path.is_file():
+        raise OptionError(f"{path} does not exist", hint="--text is a UTF-8 text file")
+    found = compare(
+        Path(arguments.bundle_dir),
+        default_text() if path is None else path.read_text(encoding="utf-8"),
+        tokens=arguments.tokens,
+        width=arguments.window,
+        step=arguments.step,
+        reference=arguments.reference,
+        host=arguments.host,
+        options=arguments.options,
+        timeout_s=arguments.timeout,
+    ).summary()
+    found["text"] = DEFAULT_TEXT if path is None else path.name
+    if arguments.json:
+        print(json.dumps(found))
+    else:
+        for name, value in found.items():
+            print(f"{name}: {value if isinstance(value, (str, float)) else json.dumps(value)}")
+    return 0
+
+
 def _golden_ids(checkpoint: Checkpoint) -> list[int]:
     from tokenizers import Tokenizer
 
@@ -190,7 +223,40 @@ def _parser() -> argparse.ArgumentParser:
     check.set_defaults(command=run_verify)
     check.add_argument("bundle_dir", metavar="DIR")
     check.add_argument("--host", choices=("chromium", "node"), default="chromium")
+    _add_perplexity(commands)
     return parser
+
+
+def _add_perplexity(commands: Any) -> None:
+    parser = commands.add_parser(
+        "perplexity", help="perplexity in a real host", description=_method("perplexity")
+    )
+    parser.set_defaults(command=run_perplexity)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("bundle_dir", metavar="DIR")
+    parser.add_argument("--text", type=Path, metavar="FILE", help=f"UTF-8 ({DEFAULT_TEXT})")
+    parser.add_argument("--tokens", type=_positive, default=2048, help="tokens predicted (2048)")
+    parser.add_argument("--window", type=_positive, default=512, help="tokens of context (512)")
+    parser.add_argument("--step", type=_positive, default=128, help="tokens a step (128)")
+    parser.add_argument(
+        "--reference",
+        metavar="MODEL",
+        help="the checkpoint for eager PyTorch in float32 (one that the exporter quantised runs as"
+        " floats: the difference then holds the quantisation), `numpy` for an interpreter of the"
+        " bundle's graph, or `none`; left out: the demo's checkpoint if it is that, else `numpy`",
+    )
+    parser.add_argument("--options", type=json_object, default={}, help="the session's, as JSON")
+    parser.add_argument("--host", choices=KINDS, default="chromium")
+    parser.add_argument("--timeout", type=float, default=1800.0, metavar="SECONDS", help="a step's")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def _method(module: str) -> str:
+    """Return what a module of the exporter says about its method."""
+    import importlib
+
+    text = importlib.import_module(f"exporter.{module}").__doc__ or ""
+    return text[text.index("Method.") :].split("\n\n")[0]
 
 
 def _check_sizes(max_context: int, max_prefill: int) -> None:

@@ -18,7 +18,7 @@ import webbrowser
 from collections.abc import Sequence
 from typing import Any
 
-from exporter import headless
+from exporter import headless, profiling
 from exporter.hosts.host import KINDS
 from exporter.hosts.server import WEB, Server
 from runtime_py.errors import HostError, TabfireError
@@ -71,7 +71,7 @@ def _add_host(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--host", choices=KINDS, default="chromium")
     parser.add_argument(
-        "--options", type=_json_object, default={}, metavar="JSON", help="session options"
+        "--options", type=json_object, default={}, metavar="JSON", help="session options"
     )
     parser.add_argument("--timeout", type=float, default=1800.0, metavar="SECONDS")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
@@ -108,6 +108,9 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--decode", type=int, default=128, metavar="N", help="tokens to generate")
     parser.add_argument(
         "--repeat", type=int, default=3, metavar="N", help="measured runs, after one to warm up"
+    )
+    parser.add_argument(
+        "--profile", action="store_true", help="also GPU time by kernel, of both kinds of step"
     )
     parser.set_defaults(action=bench)
 
@@ -167,17 +170,23 @@ def bench(args: argparse.Namespace) -> None:
         prompt_tokens=args.prompt_tokens,
         decode_tokens=args.decode,
         repeat=args.repeat,
+        profile=args.profile,
         host=args.host,
         options=args.options,
         timeout_s=args.timeout,
     )
     if not args.json:
+        profiles = numbers.get("profile", {})
         for name, value in numbers.items():
-            print(f"{name}: {json.dumps(value)}")
+            if value is not profiles:
+                print(f"{name}: {json.dumps(value)}")
+        for name, step in profiles.items():
+            print(profiling.table(name, step))
     print(json.dumps(numbers))
 
 
-def _json_object(text: str) -> dict[str, Any]:
+def json_object(text: str) -> dict[str, Any]:
+    """Return an argument that is a JSON object."""
     try:
         value = json.loads(text)
     except ValueError as error:

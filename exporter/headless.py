@@ -19,10 +19,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from exporter import profiling
 from exporter.hosts.archive import ROOT
 from exporter.hosts.host import DEFAULT_TIMEOUT_S, Host, get_host
 from runtime_py import __version__
 from runtime_py.errors import OptionError
+
+DRAWN_NODE = "sampling.drawn"  # of runtime_py/next_token.py; a greedy step does without
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,7 @@ def bench(
     prompt_tokens: int,
     decode_tokens: int,
     repeat: int = 3,
+    profile: bool = False,
     host: str = "chromium",
     options: Mapping[str, Any] | None = None,
     timeout_s: float = DEFAULT_TIMEOUT_S,
@@ -104,7 +108,7 @@ def bench(
 
     Every run gets another prompt of `prompt_tokens` ids, so that no prefix is found in the cache;
     prefill is the time from the request to the prompt's last logits, decode the time between two
-    tokens.
+    tokens. With `profile`, "profile" holds the GPU time of a step of either kind by kernel.
     """
     if min(prompt_tokens, decode_tokens, repeat) < 1:
         raise OptionError("--prompt-tokens, --decode and --repeat must be at least 1")
@@ -113,6 +117,7 @@ def bench(
             1:
         ]
         report, stats = model.ask("report"), model.ask("stats")
+        profiles = _profiles(model, report, prompt_tokens, repeat) if profile else {}
         steps = [ms for run in runs for ms in run["token_ms"]]
         prefill = [run["prefill_ms"] for run in runs]
         return {
@@ -127,6 +132,7 @@ def bench(
                 "total_ms": 1000 * model.load_s,
                 "boot_ms": stats["boot_ms"],
                 **report["timings"],
+                "phases": report["phases"],
             },
             "prefill": {
                 "tokens": prompt_tokens,
@@ -136,9 +142,11 @@ def bench(
             "decode": {"tokens": len(steps), **_spread(steps), "tok_s": _rate(1, steps)},
             "dispatches_per_token": _decode_dispatches(report),
             "js_calls_per_token": statistics.median(run["js_calls_per_token"] for run in runs),
+            "host_ms_per_token": statistics.median(run["host_ms_per_token"] for run in runs),
             "heap_bytes": stats["heap_bytes"],
             "memory": report["memory"],
             "repeat": repeat,
+            **profiles,
         }
 
 
@@ -147,8 +155,7 @@ def _measure(model: Model, seed: int, prompt_tokens: int, decode_tokens: int) ->
 
     A reply that ends early is continued past its end, so that enough tokens are timed.
     """
-    vocabulary = model.info["vocabulary"]
-    ids = [(7919 * i + 104729 * (seed + 1) * (i + 1)) % vocabulary for i in range(prompt_tokens)]
+    ids = _prompt(model, seed, prompt_tokens)
     before = model.ask("stats")["js_calls"]
     first = answer = _continue(model, ids, decode_tokens)
     steps, tokens = list(answer["token_ms"]), len(answer["ids"])
@@ -162,7 +169,21 @@ def _measure(model: Model, seed: int, prompt_tokens: int, decode_tokens: int) ->
         "prefill_ms": first["timings"]["prefill_ms"],
         "token_ms": steps,
         "js_calls_per_token": calls / tokens,
+        "host_ms_per_token": first["timings"]["host_ms_per_token"],
     }
+
+
+def _prompt(model: Model, seed: int, count: int) -> list[int]:
+    vocabulary = model.info["vocabulary"]
+    return [(7919 * i + 104729 * (seed + 1) * (i + 1)) % vocabulary for i in range(count)]
+
+
+def _profiles(
+    model: Model, report: Mapping[str, Any], prompt_tokens: int, repeat: int
+) -> dict[str, Any]:
+    longest = max(program["ranges"]["S"][1] for program in report["programs"])
+    ids = _prompt(model, 0, prompt_tokens)
+    return {"profile": profiling.profile_steps(model, ids, longest=longest, repeat=repeat)}
 
 
 def _continue(model: Model, ids: list[int], tokens: int) -> dict[str, Any]:
@@ -195,8 +216,8 @@ def _rate(tokens: int, samples: Sequence[float]) -> float:
 
 
 def _decode_dispatches(report: Mapping[str, Any]) -> int | None:
-    """Return the dispatches of the program that serves one token, None if there is none."""
+    """Return the dispatches of a greedy step of one token, None if no program is for one token."""
     for program in report["programs"]:
         if program["ranges"].get("S") == [1, 1]:
-            return len(program["dispatches"])
+            return len([d for d in program["dispatches"] if d["node"] != DRAWN_NODE])
     return None

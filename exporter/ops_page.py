@@ -22,12 +22,32 @@ Write it anew with `python -m exporter.ops_page > docs/OPS.md`.
 The letters of shapes are those of the README: B batch, S query tokens, C context, Hq query heads,
 Hkv KV heads, D head width, E model width, F MLP width, V vocabulary; M N K in matrix kernels only.
 """
+F16 = """## f16
+
+Numbers are float32 unless a session's options say otherwise. Three of them do, each by itself; each
+needs the device feature shader-f16, and without it loading fails, or with `prefer` falls back with
+a line in the report. The report's kernel keys show what runs.
+
+- `kv_dtype="f16"`: the cache stores K and V in f16. All arithmetic stays f32.
+- `compute="f16"`: both factors of every product of a linear layer, x (after its RMS norm) and the
+  dequantised weight, are rounded to f16. Sums, bias, residual, activation, y and every other
+  operator stay f32.
+- `f16_accumulate_gemm=True`, only with `compute="f16"`: a linear layer in a program that may carry
+  more than 16 tokens also sums in f16, even k and odd k apart; from there on all is f32.
+
+`compute="f16"` is one definition for every number of tokens; kernels differ in the order of f32
+sums only. `f16_accumulate_gemm` is not: its sums are f16 for a long prompt and f32 for the tokens
+after it. Factors, or f16 sums, past 65504 become infinite and reach y as infinity or NaN, which
+sampling refuses with `NonFiniteError`; y itself is f32, so sums in f32 may pass 65504.
+`linear="nibble"` takes the tiled kernels' codes one by one, for reference: slower, the same bits.
+"""
 
 
 def document() -> str:
     """Return the text of docs/OPS.md."""
     lines = [
         HEAD,
+        F16,
         "## Operators",
         "",
         "| operator | dtypes | kernels | what it does |",

@@ -20,7 +20,10 @@ from exporter.bundle import read_manifest
 from runtime_py.errors import UserError
 
 SOURCES = Path(__file__).resolve().parent
-RUNNING = {"hosts", "run", "verify", "headless", "commands", "__main__", "__init__"}
+RUNNING = {
+    *("hosts", "run", "verify", "headless", "commands", "__main__", "__init__"),
+    *("perplexity", "perplexity_reference", "profiling"),
+}
 CONTRACT = ("schema.py", "symbols.py")
 
 

@@ -31,17 +31,26 @@ class Context:
         self.computed = 0  # tokens that went through the model, for the statistics
 
     async def evaluate(self, ids: Sequence[int], check: Callable[[], None] = lambda: None) -> Row:
-        """Return the logits after the last of `ids`, computing what the cache lacks in chunks of
-        `max_prefill`.
+        """Return the logits after the last of `ids`; see `prepare`."""
+        return await self.append(await self.prepare(ids, check))
+
+    async def prepare(
+        self, ids: Sequence[int], check: Callable[[], None] = lambda: None
+    ) -> Sequence[int]:
+        """Compute what the cache lacks of `ids` in chunks of `max_prefill`, all but the last chunk;
+        return that.
 
         `check` is called before each chunk and may raise.
         """
         self.truncate(min(_common(self.ids, ids), len(ids) - 1))
-        logits: Row = ()
-        while len(self.ids) < len(ids):
+        chunk = self.model.max_prefill
+        while len(ids) - len(self.ids) > chunk:
             check()
-            logits = await self.append(ids[len(self.ids) : len(self.ids) + self.model.max_prefill])
-        return logits
+            rest = ids[len(self.ids) : len(self.ids) + chunk]
+            await self.model.feed(rest, len(self.ids))
+            self.extend(rest)
+        check()
+        return ids[len(self.ids) :]
 
     async def append(self, ids: Sequence[int]) -> Row:
         """Return the logits after the last of at most `max_prefill` further ids."""

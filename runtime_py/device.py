@@ -12,12 +12,15 @@ step makes none.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import json
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import js
+import tabfire_ahead
 import tabfire_loop
 import tabfire_profile
 import tabfire_replay
@@ -25,6 +28,7 @@ import tabfire_weights
 from pyodide.ffi import JsException, JsProxy, create_proxy, to_js
 
 from runtime_py.errors import (
+    AbortedError,
     BadBundleError,
     DeviceLostError,
     IntegrityError,
@@ -51,36 +55,43 @@ LINUX_HINT = (
     "use Chrome 113 or later; on Linux start it with "
     "--enable-unsafe-webgpu --enable-features=Vulkan"
 )
+BUNDLE_HINT = "the folder must be a whole bundle made by `python -m exporter`"
 
 
 class Device:
-    """A GPU device with its capabilities. `calls` counts the calls into JS that steps made."""
+    """A GPU device with its capabilities. `calls` counts the calls into JS that steps made, and
+    `waited_ms` the time that they waited for it.
+    """
 
-    def __init__(self, adapter: Any, handle: Any, caps: Caps) -> None:
-        self.adapter, self.handle, self.caps = adapter, handle, caps
+    def __init__(self, adapter: Any, handle: Any, caps: Caps, url: str = "") -> None:
+        self.adapter, self.handle, self.caps, self.url = adapter, handle, caps, url
         self.queue = handle.queue
         self.calls = 0
+        self.pipelines_ahead = 0
+        self.waited_ms = 0.0
         self.lost = ""
         self._layouts: dict[tuple[tuple[str, ...], bool], tuple[Any, Any]] = {}
         self._on_lost = create_proxy(self._remember_loss)
         handle.lost.then(self._on_lost)
 
     @staticmethod
-    async def request(power_preference: str) -> Device:
-        """Return a new device on a new adapter; raises `WebGPUMissingError` where there is none."""
+    async def request(power_preference: str, url: str = "") -> Device:
+        """Return a new device, for the bundle at `url`: one that was made ahead for it, if it fits;
+        raises `WebGPUMissingError` where there is none.
+        """
         gpu = getattr(js.navigator, "gpu", None) if hasattr(js, "navigator") else None
         if gpu is None:
             raise WebGPUMissingError("this host has no navigator.gpu", hint=LINUX_HINT)
-        adapter = await gpu.requestAdapter(_object(powerPreference=power_preference))
+        base = url.rstrip("/")
+        adapter = await tabfire_ahead.adapterFor(base, power_preference)
         if adapter is None:
             raise WebGPUMissingError("WebGPU is there, but it offers no adapter", hint=LINUX_HINT)
         features = [name for name in WANTED_FEATURES if adapter.features.has(name)]
         limits = {name: int(getattr(adapter.limits, name)) for name in DEFAULT_LIMITS}
         required = {name: value for name, value in limits.items() if not name.startswith("min")}
-        handle = await adapter.requestDevice(
-            _object(requiredFeatures=features, requiredLimits=required)
-        )
-        return Device(adapter, handle, _caps(adapter, features, limits))
+        descriptor = _object(requiredFeatures=features, requiredLimits=required)
+        handle = await tabfire_ahead.deviceFor(base, adapter, power_preference, descriptor)
+        return Device(adapter, handle, _caps(adapter, features, limits), base)
 
     def describe(self) -> dict[str, Any]:
         """Return the adapter's description and features as plain data."""
@@ -140,9 +151,17 @@ class Device:
             self._layouts[signature] = (group, pipeline)
         return self._layouts[signature]
 
-    async def pipeline(self, label: str, wgsl: str, layout: Any) -> Any:
-        """Return the compiled pipeline; raises `ShaderError` with the compiler's words and the
-        source."""
+    async def pipeline(self, label: str, wgsl: str, accesses: Sequence[str], params: bool) -> Any:
+        """Return the compiled pipeline, or the one that was made ahead; raises `ShaderError` with
+        the compiler's words and the source."""
+        spelled = ",".join([*accesses, *(["uniform"] if params else [])])
+        ahead = tabfire_ahead.pipelineFor(self.url, self.handle, label, wgsl, spelled)
+        if ahead is not None:
+            with contextlib.suppress(JsException):  # compiled once more, to tell what is wrong
+                pipeline = await ahead
+                self.pipelines_ahead += 1
+                return pipeline
+        layout = self.layouts(accesses, params)[1]
         module = self.handle.createShaderModule(_object(label=label, code=wgsl))
         try:
             return await self.handle.createComputePipelineAsync(
@@ -152,6 +171,11 @@ class Device:
             )
         except JsException as error:
             raise await _shader_error(label, wgsl, module, error) from error
+
+    def known_texts(self) -> dict[str, str]:
+        """Return the WGSL that an earlier load with this runtime rendered, by the spelled key."""
+        texts: dict[str, str] = json.loads(tabfire_ahead.knownTexts(self.url))
+        return texts
 
     def group(self, layout: Any, resources: Sequence[tuple[Any, int, int | None]]) -> Any:
         """Return a bind group over `(buffer, offset_bytes, size_bytes or None)` in binding
@@ -211,19 +235,27 @@ class Device:
 
     async def guard(self, promise: Any) -> Any:
         """Await a promise of the device; a rejection becomes a typed error."""
+        start = now_ms()
         try:
             return await promise
         except JsException as error:
+            await asyncio.sleep(0)  # a loss is told after what it broke
             self.check_alive()
             raise typed(error) from error
+        finally:
+            self.waited_ms += now_ms() - start
 
     async def stream(
-        self, files: list[dict[str, Any]], progress: Callable[[int, int], None] | None
+        self,
+        url: str,
+        files: list[dict[str, Any]],
+        progress: Callable[[int, int], None] | None,
     ) -> None:
-        """Stream shards from `fetch` into buffers; see web/weights.js for the form of `files`."""
+        """Stream shards of the bundle at `url` into buffers; web/weights.js has the form of
+        `files`."""
         tell = create_proxy(progress) if progress else None
         try:
-            await tabfire_weights.streamWeights(self.handle, _convert(files), tell)
+            await tabfire_weights.streamWeights(self.handle, url, _convert(files), tell)
         except JsException as error:
             raise typed(error) from error
         finally:
@@ -245,15 +277,9 @@ def bundle_reader(url: str) -> Callable[[str], Any]:
 
     async def read(path: str) -> bytes:
         try:
-            response = await js.fetch(f"{base}/{path}")
+            return bytes((await tabfire_weights.readFile(base, path)).to_bytes())
         except JsException as error:
-            raise BadBundleError(f"cannot fetch {base}/{path}: {error}") from error
-        if not response.ok:
-            raise BadBundleError(
-                f"{base}/{path}: HTTP status {response.status}",
-                hint="the folder must be a bundle made by `python -m exporter`",
-            )
-        return bytes((await response.arrayBuffer()).to_bytes())
+            raise typed(error) from error
 
     return read
 
@@ -275,7 +301,9 @@ def typed(error: Any) -> TabfireError:
     if bar and code == "integrity":
         return IntegrityError(message, hint="download or export the bundle again")
     if bar and code == "bad_bundle":
-        return BadBundleError(message)
+        return BadBundleError(message, hint=BUNDLE_HINT)
+    if bar and code == "aborted":
+        return AbortedError(message)
     return InternalError(f"{getattr(error, 'name', 'JS error')}: {text}")
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from runtime_py import philox
 from runtime_py.chat import ChatTemplate, Message
@@ -25,7 +25,7 @@ from runtime_py.debug import COMPARE
 from runtime_py.errors import ContextFullError, InputError, OptionError
 from runtime_py.generation import Request, Stream
 from runtime_py.model import Model, SessionModel
-from runtime_py.next_token import with_next_token
+from runtime_py.next_token import NEXT, TOKENS, with_next_token
 from runtime_py.options import SessionOptions
 from runtime_py.sampling import SamplingOptions
 from runtime_py.schema import Manifest
@@ -33,6 +33,9 @@ from runtime_py.stops import stop_token_ids
 from runtime_py.tensor import Tensor
 from runtime_py.tokenizer import Backend, Tokenizer
 from runtime_py.turns import Turns
+
+if TYPE_CHECKING:
+    from runtime_py.profile import DispatchTime
 
 PromptLike: TypeAlias = "str | Sequence[int] | Sequence[Message]"
 Progress: TypeAlias = "Callable[[str, int, int], None]"
@@ -154,6 +157,28 @@ class Engine:
         await self._turns.take(turn)
         try:
             return await self._context.rows(token_ids, input_pos)
+        finally:
+            self._turns.give_back(turn)
+
+    async def profile(
+        self, token_ids: Sequence[int], input_pos: int | None = None
+    ) -> list[DispatchTime]:
+        """Return the GPU time of every dispatch of one greedy step over `token_ids`, in order.
+
+        The step stands behind what the cache holds, where the next prompt overwrites it, or at
+        `input_pos`: then the cache is forgotten from there on. Raises `FeatureMissingError` without
+        timestamps, `InputError` where there is no room.
+        """
+        _check_ids(token_ids, self.model.vocabulary)
+        turn = _Call()
+        await self._turns.take(turn)
+        try:
+            at = len(self._context.ids) if input_pos is None else input_pos
+            self._context.truncate(at)
+            times: list[DispatchTime] = await self.session.profile(
+                {TOKENS: list(token_ids)}, outputs=[NEXT], S=len(token_ids), input_pos=at, L=1
+            )
+            return times
         finally:
             self._turns.give_back(turn)
 

@@ -18,7 +18,7 @@ carries the end:
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -33,7 +33,11 @@ from runtime_py.turns import Turns, clock_s
 
 @dataclass(frozen=True)
 class Stats:
-    """How a request went. `reused_tokens` of the prompt were in the cache already."""
+    """How a request went. `reused_tokens` of the prompt were in the cache already.
+
+    `host_ms_per_token` is the time of a decoded token in Python and JS, also that of whoever reads
+    the stream, without the time spent waiting for the device.
+    """
 
     prompt_tokens: int
     reused_tokens: int
@@ -43,6 +47,7 @@ class Stats:
     first_token_ms: float
     decode_tok_s: float
     prefill_tok_s: float
+    host_ms_per_token: float
 
 
 @dataclass(frozen=True)
@@ -72,10 +77,13 @@ class Request:
 class Decoder(Protocol):
     """Where tokens come from: the host samples one a step, a GPU may bring several.
 
-    A model that brings its own has a method `decoder(context, request, logits)`, which may return
-    None to leave a request to the host. Whatever a decoder puts
-    into the cache it notes with `context.extend`, also ids that nobody will read.
+    A model that brings its own has a method `decoder(context, request)`, which may return None to
+    leave a request to the host. Whatever a decoder puts into the cache it notes with
+    `context.extend`, also ids that nobody will read.
     """
+
+    async def start(self, check: Callable[[], None]) -> None:
+        """Compute the prompt; `check` is called between its chunks and may raise."""
 
     async def next(self) -> Sequence[int]:
         """Return at least one further id; the caller drops those past the end of the reply."""
@@ -84,11 +92,16 @@ class Decoder(Protocol):
 class HostDecoder:
     """Brings the logits of every step to the host and samples there."""
 
-    def __init__(self, context: Context, request: Request, logits: Row) -> None:
-        self._context, self._logits = context, logits
+    def __init__(self, context: Context, request: Request) -> None:
+        self._context, self._prompt_ids = context, request.prompt_ids
+        self._logits: Row = ()
         self._sampler = Sampler(request.options, request.known_tokens, request.seed)
         self._seen = set(request.prompt_ids)
         self._waiting: tuple[int, ...] = ()
+
+    async def start(self, check: Callable[[], None]) -> None:
+        """Compute the prompt."""
+        self._logits = await self._context.evaluate(self._prompt_ids, check)
 
     async def next(self) -> Sequence[int]:
         """Return the next id, after putting the one before it into the cache."""
@@ -114,7 +127,7 @@ class Stream:
         self.stats: Stats | None = None
         self._context, self._turns = context, turns
         self._reply = _Reply(request, tokenizer)
-        self._clock = _Clock(len(request.prompt_ids))
+        self._clock = _Clock(len(request.prompt_ids), context.model)
         self._decoder: Decoder | None = None
         self._ahead: list[int] = []
         self._aborted = self._reading = False
@@ -188,14 +201,16 @@ class Stream:
         return self._ahead.pop(0)
 
     async def _prefill(self) -> Decoder:
+        model = self._context.model
         self._clock.start(self._context.computed)
-        logits = await self._context.evaluate(self.prompt_ids, self._check_aborted)
-        self._clock.end_prefill(self._context.computed)
-        make_decoder = getattr(self._context.model, "decoder", None)
+        make_decoder = getattr(model, "decoder", None)
         decoder: Decoder | None = None
         if make_decoder is not None:
-            decoder = make_decoder(self._context, self.request, logits)
-        return decoder or HostDecoder(self._context, self.request, logits)
+            decoder = make_decoder(self._context, self.request)
+        decoder = decoder or HostDecoder(self._context, self.request)
+        await decoder.start(self._check_aborted)
+        self._clock.end_prefill(self._context.computed)
+        return decoder
 
     def _check_aborted(self) -> None:
         if self._aborted:
@@ -245,10 +260,11 @@ class _Reply:
 class _Clock:
     """Times the stages of a request."""
 
-    def __init__(self, prompt_tokens: int) -> None:
-        self._prompt_tokens = prompt_tokens
+    def __init__(self, prompt_tokens: int, model: object) -> None:
+        self._prompt_tokens, self._model = prompt_tokens, model
         self._computed = self._new_tokens = self._tokens = 0
         self._start = self._prefilled = self._first = self._last = 0.0
+        self._waited_ms = self._first_waited_ms = 0.0
 
     def start(self, computed: int) -> None:
         self._computed = computed
@@ -260,11 +276,14 @@ class _Clock:
 
     def count_token(self) -> None:
         self._last = time.perf_counter()
-        self._first = self._first if self._tokens else self._last
+        self._waited_ms = float(getattr(self._model, "waited_ms", 0.0))
+        if not self._tokens:
+            self._first, self._first_waited_ms = self._last, self._waited_ms
         self._tokens += 1
 
     def stats(self) -> Stats:
         prefill_s, decode_s = self._prefilled - self._start, self._last - self._first
+        host_ms = 1000 * decode_s - (self._waited_ms - self._first_waited_ms)
         return Stats(
             prompt_tokens=self._prompt_tokens,
             reused_tokens=self._prompt_tokens - self._new_tokens,
@@ -274,4 +293,5 @@ class _Clock:
             first_token_ms=1000 * (self._first - self._start),
             decode_tok_s=(self._tokens - 1) / decode_s if decode_s > 0 else 0.0,
             prefill_tok_s=self._new_tokens / prefill_s if prefill_s > 0 else 0.0,
+            host_ms_per_token=max(0.0, host_ms) / (self._tokens - 1) if self._tokens > 1 else 0.0,
         )

@@ -95,10 +95,15 @@ def is_legal(legal: str, value: Axis) -> bool:
 
 
 class KernelLibrary:
-    """The templates of one folder; rendering is cached by key."""
+    """The templates of one folder; rendering is cached by key.
 
-    def __init__(self, root: pathlib.Path = DEFAULT_ROOT) -> None:
-        self.root = root
+    `known` holds texts by `str(key)` that the same templates gave before: they are not rendered.
+    """
+
+    def __init__(
+        self, root: pathlib.Path = DEFAULT_ROOT, known: Mapping[str, str] | None = None
+    ) -> None:
+        self.root, self.known = root, known or {}
         self._environment = jinja2.Environment(
             loader=jinja2.FileSystemLoader(str(root)),
             undefined=jinja2.StrictUndefined,
@@ -133,6 +138,8 @@ class KernelLibrary:
                 raise InternalError(f"{key}: {name}={value!r} is not in {header.axes[name]!r}")
 
     def _render(self, key: KernelKey) -> str:
+        if str(key) in self.known:
+            return self.known[str(key)]
         self.check(key)
         template = self._environment.get_template(f"{key.kernel}.wgsl")
         text = template.render(dict(key.axes))

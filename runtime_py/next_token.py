@@ -1,22 +1,31 @@
-"""The greedy token as part of the graph: argmax over the logits, chosen where the logits are.
+"""The next token as part of the graph, chosen where the logits are.
 
-Input:  a language model's graph. Output: the same graph with one more node and output.
+Input:  a language model's graph. Output: the same graph with two more nodes and outputs, and two
+buffers, which `model` fills as `sampling_words` lays them out.
 Way of the data: bundle -> **next_token** -> plan; the graph is data, so a runtime may add to it.
 
-    graph = with_next_token(graph)                    # adds argmax(logits) as the output "next"
+A step computes the output that it is asked for: `next` takes two dispatches, `drawn` nine.
+
+    graph = with_next_token(graph)           # adds sample(logits) as the outputs "next", "drawn"
 """
 
 from __future__ import annotations
 
 import dataclasses
 
-from runtime_py.schema import Graph, Node, Port, Source, Value
+from runtime_py.schema import Buffer, Graph, Node, Port, Source, Value, as_attr
+from runtime_py.symbols import combine
 
-TOKENS, LOGITS, NEXT = "tokens", "logits", "next"
+TOKENS, LOGITS, NEXT, DRAWN = "tokens", "logits", "next", "drawn"
+SETTINGS, SEEN = "sampling.settings", "sampling.seen"
+SETTINGS_WORDS = 16
+CHOICES = (NEXT, DRAWN)
+SYMBOLS = {"S", "L", "input_pos"}
 
 
 def with_next_token(graph: Graph) -> Graph:
-    """Return `graph` with the greedy token of each row of logits as the output `next`, i32 [1, L].
+    """Return `graph` with the token after the last row of logits as the outputs `next` (the
+    greatest logit) and `drawn` (as the settings say), each i32 [1, 1].
 
     A graph that is no language model comes back as it is.
     """
@@ -24,12 +33,30 @@ def with_next_token(graph: Graph) -> Graph:
     if LOGITS not in outputs or NEXT in outputs or TOKENS not in {p.name for p in graph.inputs}:
         return graph
     logits = graph.values[outputs[LOGITS]]
-    value = Value("sampled", "i32", logits.shape[:-1])
-    source = Source("runtime_py/next_token.py", 0, "argmax(logits)")
-    node = Node("sample", "argmax", (logits.name,), (value.name,), source=source)
+    if not set(graph.ranges) >= SYMBOLS or not isinstance(logits.shape[-1], int):
+        return graph
+    added = [
+        Value(SETTINGS, "u32", (SETTINGS_WORDS,)),
+        Value(SEEN, "u32", ((logits.shape[-1] + 31) // 32,)),
+        *(Value(f"sampling.{name}", "i32", (1, 1)) for name in CHOICES),
+    ]
     return dataclasses.replace(
         graph,
-        values={**graph.values, value.name: value},
-        nodes=(*graph.nodes, node),
-        outputs=(*graph.outputs, Port(NEXT, value.name)),
+        values={**graph.values, **{value.name: value for value in added}},
+        buffers={**graph.buffers, **{name: Buffer(name, None) for name in (SETTINGS, SEEN)}},
+        nodes=(*graph.nodes, *(_node(logits.name, name) for name in CHOICES)),
+        outputs=(*graph.outputs, *(Port(name, f"sampling.{name}") for name in CHOICES)),
+    )
+
+
+def _node(logits: str, name: str) -> Node:
+    position = as_attr(combine("+", "input_pos", "S"))  # the place of the new token
+    return Node(
+        f"sampling.{name}",
+        "sample",
+        (logits, SETTINGS, SEEN),
+        (f"sampling.{name}",),
+        {"draws": name == DRAWN, "position": position},
+        (SEEN,),
+        Source("runtime_py/next_token.py", 0, "sample(logits)"),
     )

@@ -20,13 +20,22 @@ from runtime_py.ops.base import Caps
 LEGAL: Mapping[str, tuple[object, ...]] = {
     "replay": ("js", "python"),
     "kv_dtype": ("auto", "f32", "f16"),
+    "compute": ("f32", "f16"),
+    "f16_accumulate_gemm": (False, True),
     "attention": ("auto", "materialized"),
+    "linear": ("auto", "tiled", "nibble"),
     "tuning": ("auto", "cpu", "gpu"),
     "scratch_pool": (True, False),
     "power_preference": ("high-performance", "low-power"),
     "debug": (0, 1, 2, 3, 4, 5),
 }
-NEEDS_FEATURE: Mapping[tuple[str, object], str] = {("kv_dtype", "f16"): "shader-f16"}
+NEEDS_FEATURE: Mapping[tuple[str, object], str] = {
+    ("kv_dtype", "f16"): "shader-f16",
+    ("compute", "f16"): "shader-f16",
+    ("f16_accumulate_gemm", True): "shader-f16",
+}
+# An option that means nothing without another one: where that falls back, this one does too.
+REQUIRES: Mapping[str, str] = {"f16_accumulate_gemm": "compute"}
 
 
 @dataclass(frozen=True)
@@ -37,7 +46,13 @@ class SessionOptions:
                       "python": every call is made from Python (same bits)
     kv_dtype          "auto": as the bundle stores it;
                       "f16" halves the KV cache and needs shader-f16
+    compute           "f16" rounds both factors of a linear layer's products to f16 and still sums
+                      in f32, for any number of tokens; needs shader-f16
+    f16_accumulate_gemm  True sums in f16 as well where more than 16 tokens are multiplied at once;
+                      only with compute="f16", and the lossiest of the three
     attention         "materialized" forces the plain S x C route, for reference
+    linear            "tiled" leaves subgroup matrices alone; "nibble" also dequantises each code
+                      by itself, for reference (same bits)
     tuning            whose routes to take: "gpu", "cpu" (an adapter of few threads),
                       or "auto", as the adapter looks
     scratch_pool      False gives every temporary tensor a buffer of its own (same bits)
@@ -49,7 +64,10 @@ class SessionOptions:
 
     replay: str = "js"
     kv_dtype: str = "auto"
+    compute: str = "f32"
+    f16_accumulate_gemm: bool = False
     attention: str = "auto"
+    linear: str = "auto"
     tuning: str = "auto"
     scratch_pool: bool = True
     power_preference: str = "high-performance"
@@ -77,6 +95,10 @@ class SessionOptions:
         prefer = given.pop("prefer", ())
         if isinstance(prefer, str) or not set(prefer) <= set(known):
             raise OptionError(f"option prefer is {prefer!r}, expected a list of option names")
+        if given.get("f16_accumulate_gemm") and given.get("compute") != "f16":
+            raise OptionError(
+                'option f16_accumulate_gemm=True needs compute="f16": f32 products have f32 sums'
+            )
         return SessionOptions(prefer=tuple(prefer), **given)
 
     def resolve(self, caps: Caps) -> tuple[SessionOptions, list[str]]:
@@ -87,7 +109,7 @@ class SessionOptions:
         for (name, value), feature in NEEDS_FEATURE.items():
             if getattr(self, name) != value or feature in caps.features:
                 continue
-            if name not in self.prefer:
+            if name not in self.prefer and REQUIRES.get(name) not in changes:
                 raise FeatureMissingError(
                     f"option {name}={value!r} needs the device feature {feature!r}, "
                     "which this adapter lacks",

@@ -24,6 +24,7 @@ from runtime_py.graph import constrained_bounds, value_bytes
 from runtime_py.memory import Lifetime, SlotPool
 from runtime_py.ops import registry
 from runtime_py.ops.base import Caps, Dispatch
+from runtime_py.reach import reach
 from runtime_py.schema import Graph, Node, Value
 from runtime_py.symbols import Expr, Interval, Shape
 
@@ -33,13 +34,14 @@ CACHE_OPS = ("update_cache", "rope_qkv_update", "sdpa_with_kv_cache")
 @dataclass(frozen=True)
 class Plan:
     """Everything a program needs. `places` maps a temporary's name to its slot; `roots` resolves
-    views."""
+    views; `serves` says which outputs each dispatch feeds (see `reach`)."""
 
     ranges: Mapping[str, Interval]
     dispatches: tuple[Dispatch, ...]
     values: Mapping[str, Value]
     roots: Mapping[str, str]
     places: Mapping[str, int]
+    serves: tuple[int, ...] = ()
 
     def root(self, name: str) -> str:
         """Return the value whose bytes `name` is a view of (itself, if it is no view)."""
@@ -125,9 +127,23 @@ def make_plan(
     dispatches = planner.dispatches()
     lifetimes = _lifetimes(planner, dispatches)
     places = pool.place(lifetimes)
-    plan = Plan(planner.ranges, tuple(dispatches), planner.values, planner.roots, places)
+    plan = Plan(
+        planner.ranges,
+        tuple(dispatches),
+        planner.values,
+        planner.roots,
+        places,
+        _serves(graph, planner, dispatches),
+    )
     _check_hazards(plan)
     return plan
+
+
+def _serves(graph: Graph, planner: Planner, dispatches: list[Dispatch]) -> tuple[int, ...]:
+    """Return which outputs each dispatch feeds, for steps that want only some."""
+    private = {node.name for node in graph.nodes if registry[node.op].private}
+    outputs = [port.value for port in graph.outputs]
+    return reach(dispatches, planner.roots, outputs, set(graph.buffers), private)
 
 
 def size_bytes(planner: Planner, name: str) -> int:

@@ -5,17 +5,17 @@ a few calls.
 Way of the data: `plan` -> program -> `session.run`.
 
 All that changes from step to step is `words`, one flat int32 array:
-    [parameter blocks | grids, 3 words each | output byte counts | input word counts | input words]
-Python fills it, JS gets it in one call and replays the prepared lists (web/replay.js). With
-replay="python" the same
-lists are driven call by call from Python; both give identical bits.
+    [parameter blocks | grids, 3 words each | output byte counts | input word counts | input words |
+     outputs wanted, one bit each]
+A step runs the dispatches that serve a wanted output or write a buffer of the model (`reach`).
+Python fills `words`, JS gets them in one call and replays the prepared lists (web/replay.js). With
+replay="python" the same lists are driven call by call from Python; both give identical bits.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from runtime_py import symbols
@@ -23,32 +23,26 @@ from runtime_py.device import STAGING, UNIFORM, Device
 from runtime_py.graph import value_bytes
 from runtime_py.ops.base import Dispatch, KernelKey
 from runtime_py.plan import Plan
+from runtime_py.reach import ALWAYS, output_bit
 from runtime_py.schema import Port
 from runtime_py.symbols import Expr
 
 BLOCK_BYTES = 256
 INLINE_BYTES = 16384
+EVERYTHING = (1 << 31) - 1  # the bits of all outputs
 KINDS = {"u32": "I", "i32": "i", "f32": "f"}
 
 
-@dataclass(frozen=True)
-class Field:
-    """One word that is computed from symbols on every step."""
-
-    at_bytes: int
-    kind: str
-    expr: Expr
-
-
 class Words:
-    """Lays out `words`: constant words are written once, the others become `Field`s."""
+    """Lays out `words`: constant words are written once, the others when a symbol changes."""
 
     def __init__(self) -> None:
         self.data = bytearray()
-        self.fields: list[Field] = []
         self.updates = 0
         self._seen: dict[object, int] = {}
-        self._values: Mapping[str, int] | None = None
+        self._places: dict[Expr, list[tuple[str, int]]] = {}  # by expression: kind, word index
+        self._fields: list[tuple[Expr, frozenset[str], list[tuple[Any, int]]]] = []
+        self._values: Mapping[str, int] = {}
 
     def block(self, params: tuple[Any, ...]) -> int:
         """Add a parameter block (once for equal ones) and return its byte offset."""
@@ -77,18 +71,30 @@ class Words:
         self.data += bytes((size_bytes + 3) // 4 * 4)
         return at
 
+    def freeze(self) -> None:
+        """End the layout: from now on words are only filled in."""
+        data = memoryview(self.data)
+        views: dict[str, Any] = {"I": data.cast("I"), "i": data.cast("i"), "f": data.cast("f")}
+        for expr, places in self._places.items():
+            targets = [(views[kind], at) for kind, at in places]
+            self._fields.append((expr, symbols.names(expr), targets))
+
+    def put(self, at: int, value: int) -> None:
+        """Write one word."""
+        struct.pack_into("<i", self.data, 4 * at, value)
+
     def update(self, values: Mapping[str, int]) -> None:
-        """Compute every field for these symbol values; nothing if they are the last step's."""
+        """Compute what depends on a symbol that changed, each expression once."""
         if values == self._values:
             return
-        self._values = None  # an error below leaves some fields new, some old
-        for field in self.fields:
-            struct.pack_into(
-                "<" + KINDS[field.kind],
-                self.data,
-                field.at_bytes,
-                symbols.evaluate(field.expr, values),
-            )
+        old = self._values
+        changed = {name for name, value in values.items() if old.get(name) != value}
+        self._values = {}  # an error below leaves some words new, some old
+        for expr, names, targets in self._fields:
+            if not names.isdisjoint(changed):
+                value = symbols.evaluate(expr, values)
+                for view, at in targets:
+                    view[at] = value
         self._values = dict(values)
         self.updates += 1
 
@@ -96,7 +102,8 @@ class Words:
         for kind, value in words:
             constant = value if isinstance(value, (int, float)) else 0
             if not isinstance(value, (int, float)):
-                self.fields.append(Field(len(self.data), kind, value))
+                place = (KINDS[kind], len(self.data) // 4)
+                self._places.setdefault(value, []).append(place)
             self.data += struct.pack("<" + KINDS[kind], constant)
 
 
@@ -129,12 +136,14 @@ class Program:
         }
         self._spec["outputs"], staging_bytes = self._output_specs()
         self._spec["inputs"] = self._input_specs(inputs)
+        self._spec["serves"] = list(plan.serves)
+        self._spec["wantedAt"] = self._wanted_at = self._words.room(4)
         self._spec["wordCount"] = len(self._words.data) // 4
+        self._words.freeze()
         self._spec["staging"] = self._staging = device.buffer("staging", staging_bytes, STAGING)
         self.js = device.program(self._spec)
-        self._js_words, self._js_result = self.js.bytes, self.js.result
-        self.result = bytearray()
-        self.fixed_outputs = self._outputs_are_fixed()
+        self._js_words = self.js.bytes
+        self._js_results = [self.js.view(spec["at"], spec["size"]) for spec in self._fixed()]
 
     @property
     def updates(self) -> int:
@@ -146,16 +155,24 @@ class Program:
         at = self.inline[name] * 4
         self._words.data[at : at + len(data)] = data
 
-    def step_words(self, values: Mapping[str, int]) -> bytearray:
-        """Return `words` for a step at `values` (as they are, for none); valid until the next."""
-        if values:
-            self._words.update(values)
+    def step_words(self, values: Mapping[str, int], wanted: int) -> bytearray:
+        """Return `words` for a step at `values` that computes the outputs with the bits `wanted`;
+        valid until the next.
+        """
+        self._words.update(values)
+        self._words.put(self._wanted_at, wanted | ALWAYS)
         return self._words.data
 
-    async def run(self, values: Mapping[str, int], replay: str) -> None:
-        """Run one step at these symbol values; its outputs lie in `output_bytes` afterwards."""
-        self._words.update(values)
-        self._js_words.assign(self._words.data)
+    @property
+    def word_bytes(self) -> int:
+        """The size of `words`."""
+        return len(self._words.data)
+
+    async def run(self, values: Mapping[str, int], replay: str, wanted: int = EVERYTHING) -> None:
+        """Run one step at these symbol values; the outputs with the bits `wanted` lie in
+        `output_bytes` afterwards.
+        """
+        self._js_words.assign(self.step_words(values, wanted))
         device = self.device
         if replay == "python":
             self._submit_from_python()
@@ -165,25 +182,21 @@ class Program:
             await device.guard(self.js.run())
             device.calls += 3  # assign, run, the promise's then
 
-    async def profile(self, values: Mapping[str, int]) -> list[float]:
-        """Run one step with timestamps and return the nanoseconds of every dispatch."""
-        self._words.update(values)
-        self._js_words.assign(self._words.data)
+    async def profile(self, values: Mapping[str, int], wanted: int = EVERYTHING) -> list[float]:
+        """Run one step with timestamps and return the nanoseconds of every dispatch, 0 for those
+        that it does not need.
+        """
+        self._js_words.assign(self.step_words(values, wanted))
         return list(await self.device.profile(self.js))
 
-    def fetch(self) -> None:
-        """Copy the outputs of the last step into the Python heap, if their sizes are fixed."""
-        if self.fixed_outputs:
-            self.result = self.result or bytearray(self._js_result.byteLength)
-            self._js_result.assign_to(self.result)
-            self.device.calls += 1
-
     def output_bytes(self, index: int, size_bytes: int) -> memoryview:
-        """Return the bytes of output `index`; after `fetch` where sizes are fixed."""
-        if self.fixed_outputs:
-            at = self._spec["outputs"][index]["at"]
-            return memoryview(bytes(self.result[at : at + size_bytes]))
-        return memoryview(self.output_js(index).to_bytes())
+        """Return the bytes of output `index` of the last step, which wanted it."""
+        if not self._js_results:
+            return memoryview(self.output_js(index).to_bytes())
+        result = bytearray(size_bytes)
+        self._js_results[index].assign_to(result)
+        self.device.calls += 1
+        return memoryview(result)
 
     def output_js(self, index: int) -> Any:
         """Return a JS Uint8Array of its own with output `index` of the last step."""
@@ -200,9 +213,12 @@ class Program:
         encoder = self.device.handle.createCommandEncoder()
         compute = encoder.beginComputePass()
         spec, grid_words = self._spec, memoryview(self._words.data).cast("I")
-        for pipeline, group, at in zip(
-            spec["pipelines"], spec["groups"], spec["grids"], strict=True
+        wanted = grid_words[self._wanted_at]
+        for pipeline, group, at, serves in zip(
+            spec["pipelines"], spec["groups"], spec["grids"], spec["serves"], strict=True
         ):
+            if not serves & wanted:
+                continue
             compute.setPipeline(pipeline)
             compute.setBindGroup(0, group)
             compute.dispatchWorkgroups(grid_words[at], grid_words[at + 1], grid_words[at + 2])
@@ -224,7 +240,7 @@ class Program:
 
     def _output_specs(self) -> tuple[list[dict[str, Any]], int]:
         specs, at = [], 0
-        for port in self.outputs:
+        for index, port in enumerate(self.outputs):
             value = self.plan.values[port.value]
             size = value_bytes(value, _upper(self.plan, value.shape))
             size_expr = symbols.combine(
@@ -234,6 +250,8 @@ class Program:
                 {
                     "buffer": self.buffer(port.value),
                     "at": at,
+                    "size": size,
+                    "bit": output_bit(index),
                     "bytesAt": self._words.count(size_expr),
                 }
             )
@@ -253,10 +271,12 @@ class Program:
             specs.append({"buffer": self.buffer(port.value), "at": at, "countAt": count_at})
         return specs
 
-    def _outputs_are_fixed(self) -> bool:
+    def _fixed(self) -> list[dict[str, Any]]:
+        """Return the specs of the outputs if every step gives the same sizes, else nothing."""
         dims = [d for port in self.outputs for d in self.plan.values[port.value].shape]
         spans = [symbols.bounds(d, self.plan.ranges) for d in dims]
-        return all(low == high for low, high in spans)
+        specs: list[dict[str, Any]] = self._spec["outputs"]
+        return specs if all(low == high for low, high in spans) else []
 
 
 def _bytes(value: Any) -> Expr:

@@ -9,11 +9,14 @@ Way of the data: the table behind `reference`. Attention and quantised weights a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import erf
 from typing import Any
 
 from runtime_py import symbols
+from runtime_py.errors import NonFiniteError
+from runtime_py.sampling import Sampler
+from runtime_py.sampling_words import read_settings
 from runtime_py.schema import Graph, Node, SymbolAttr, expr_attr
 from runtime_py.symbols import Expr
 
@@ -215,6 +218,23 @@ def _argmax(ctx: Context, node: Node, x: Any) -> Any:
     np = _numpy()
     found = np.where(np.isnan(x).any(-1), -1, x.argmax(-1))
     return np.asarray(found, dtype=ctx.kind(node))
+
+
+@op("sample")
+def _sample(ctx: Context, node: Node, logits: Any, settings: Any, seen: Any) -> Any:
+    np = _numpy()
+    row = logits[0, -1].tolist()
+    options, known, seed = read_settings(settings.astype("<u4").tobytes())
+    options = options if node.attrs["draws"] else replace(options, temperature=0.0)
+    ids = [i for i in range(len(row)) if seen[i >> 5] >> (i & 31) & 1]
+    try:
+        sampler = Sampler(options, known or len(row), seed)
+        token = sampler.sample(row, ctx.expr(node, "position"), ids)
+    except NonFiniteError:
+        return np.full((1, 1), -1, dtype=ctx.kind(node))
+    if options.repetition_penalty != 1.0:
+        seen[token >> 5] |= np.uint32(1 << (token & 31))
+    return np.full((1, 1), token, dtype=ctx.kind(node))
 
 
 @op("softmax")

@@ -7,6 +7,7 @@ Way of the data: read from `session` and its programs; changes nothing.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from runtime_py import symbols
@@ -26,6 +27,7 @@ def session_report(session: Session) -> dict[str, Any]:
         "fallbacks": list(session.fallbacks),
         "programs": [program_report(p) for p in session.resources.programs],
         "pipelines": len(session.resources.pipelines),
+        "pipelines_ahead": session.device.pipelines_ahead,
         "memory": _memory(session),
         "timings": dict(session.timings),
         "js_calls": session.device.calls,
@@ -48,6 +50,28 @@ def program_report(program: Program) -> dict[str, Any]:
             for d in program.plan.dispatches
         ],
     }
+
+
+def load_phases(
+    session: Session, before: Mapping[str, Mapping[str, float]], shift_ms: float, end_ms: float
+) -> dict[str, list[float]]:
+    """Return when each phase of a load began and ended, in milliseconds since it was asked for.
+
+    before    spans {name: {start, end}} of the worker, by its clock: "download" began first, and a
+              phase that was over by then (Python's start, for a second load) is left out
+    shift_ms  what to add to Python's clock to get the worker's
+    end_ms    the end of the load by Python's clock; what came after the session is "text"
+    """
+    spans = {name: (span["start"], span["end"]) for name, span in before.items()}
+    own = dict(session.resources.phases)
+    own["text"] = (own.pop("load")[1], end_ms)
+    spans |= {name: (start + shift_ms, end + shift_ms) for name, (start, end) in own.items()}
+    zero = (
+        spans["download"][0] if "download" in spans else min(start for start, _ in spans.values())
+    )
+    spans["total"] = (zero, end_ms + shift_ms)
+    kept = {name: [a - zero, b - zero] for name, (a, b) in spans.items() if b >= zero}
+    return dict(sorted(kept.items(), key=lambda item: item[1]))
 
 
 def _memory(session: Session) -> dict[str, int]:

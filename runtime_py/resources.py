@@ -22,7 +22,7 @@ from runtime_py.device import STORAGE, Device
 from runtime_py.graph import value_bytes
 from runtime_py.kernels import KernelLibrary, require_features
 from runtime_py.memory import SlotPool
-from runtime_py.ops.base import KernelKey
+from runtime_py.ops.base import Dispatch, KernelKey
 from runtime_py.options import SessionOptions
 from runtime_py.plan import Plan, make_plan, stored_values
 from runtime_py.program import Program
@@ -41,9 +41,10 @@ class Resources:
         self.debug = debug.Debug(options.debug)
         self.values = stored_values(self.graph, dataclasses.asdict(options))
         self.timings: dict[str, float] = {}
+        self.phases: dict[str, tuple[float, float]] = {}
         self.programs: list[Program] = []
         self.pipelines: dict[KernelKey, Any] = {}
-        self.library = KernelLibrary()
+        self.library = KernelLibrary(known=device.known_texts())
         self.pool = SlotPool(reuse=options.scratch_pool)
         self.fixed: dict[str, Any] = {}
         self._slots: list[Any] = []
@@ -62,8 +63,7 @@ class Resources:
             at_load = ()  # every value of a long step would be an output: only what is asked for
         elif not at_load and not self._sizing_symbols():
             at_load = [{}]  # no extent ever changes: one program serves every step
-        for ranges in at_load:
-            await self.make_program(ranges, progress)
+        await self._make_programs(at_load, progress)
 
     async def _stream(self, url: str, progress: Progress | None) -> None:
         start = gpu.now_ms()
@@ -92,8 +92,8 @@ class Resources:
                 )
                 at += part.size_bytes
         tell = (lambda done, total: progress("weights", done, total)) if progress else None
-        await self.device.stream(list(files.values()), tell)
-        self.timings["weights_ms"] = gpu.now_ms() - start
+        await self.device.stream(url, list(files.values()), tell)
+        self.note_phase("weights", start)
 
     async def program_for(self, values: Mapping[str, int]) -> Program:
         for program in self.programs:
@@ -124,18 +124,40 @@ class Resources:
     async def make_program(
         self, ranges: Mapping[str, Interval], progress: Progress | None
     ) -> Program:
+        [program] = await self._make_programs([ranges], progress)
+        return program
+
+    async def _make_programs(
+        self, at: Sequence[Mapping[str, Interval]], progress: Progress | None
+    ) -> list[Program]:
+        """Return a program for each of `at`; all their kernels compile at once."""
         start = gpu.now_ms()
         caps = dataclasses.replace(self.device.caps, tuning=self.options.tuning)
         options = dataclasses.asdict(self.options)
-        plan = make_plan(self.graph, caps, options, ranges, self.pool)
+        plans = [make_plan(self.graph, caps, options, ranges, self.pool) for ranges in at]
         planned = gpu.now_ms()
-        await self._compile(plan, progress)
+        await self._compile([d for plan in plans for d in plan.dispatches], progress)
         compiled = gpu.now_ms()
-        async with self.device.scope(f"creating the buffers of a program for {dict(ranges)}"):
+        made = [await self._bind(plan) for plan in plans]
+        self.programs += made
+        self.note_phase("plan", start, planned)
+        self.note_phase("compile", planned, compiled)
+        self.note_phase("bind", compiled)
+        for plan in plans:
+            self.debug.tell(debug.PLAN, lambda plan=plan: debug.plan_lines(plan))  # type: ignore[misc]
+            self.debug.tell(debug.STAGES, lambda plan=plan: self._sizes(plan))  # type: ignore[misc]
+        return made
+
+    def _sizes(self, plan: Plan) -> str:
+        sizes = f"{len(plan.dispatches)} dispatches, {self.pool.total_bytes} bytes of scratch"
+        return f"program for {debug.spell(plan.ranges)}: {sizes}"
+
+    async def _bind(self, plan: Plan) -> Program:
+        async with self.device.scope(f"creating the buffers of a program for {plan.ranges}"):
             while len(self._slots) < len(self.pool.sizes_bytes):
                 size = self.pool.sizes_bytes[len(self._slots)]
                 self._slots.append(self.device.buffer(f"slot {len(self._slots)}", size, STORAGE))
-            program = Program(
+            return Program(
                 plan,
                 self.device,
                 self._buffers(plan),
@@ -143,14 +165,6 @@ class Resources:
                 self.graph.inputs,
                 self.graph.outputs,
             )
-        self.programs.append(program)
-        self._add_time("plan_ms", planned - start)
-        self._add_time("compile_ms", compiled - planned)
-        self._add_time("bind_ms", gpu.now_ms() - compiled)
-        self.debug.tell(debug.PLAN, lambda: debug.plan_lines(plan))
-        sizes = f"{len(plan.dispatches)} dispatches, {self.pool.total_bytes} bytes of scratch"
-        self.debug.tell(debug.STAGES, lambda: f"program for {debug.spell(plan.ranges)}: {sizes}")
-        return program
 
     async def bind(self, ranges: Mapping[str, Interval], buffers: Mapping[str, Any]) -> Program:
         """Return one more program over the plan for `ranges`, with the values named in `buffers`
@@ -165,29 +179,41 @@ class Resources:
     def _buffers(self, plan: Plan) -> dict[str, Any]:
         return {**self.fixed, **{name: self._slots[slot] for name, slot in plan.places.items()}}
 
-    async def _compile(self, plan: Plan, progress: Progress | None) -> None:
-        todo: dict[KernelKey, Any] = {}
+    async def _compile(self, dispatches: Sequence[Dispatch], progress: Progress | None) -> None:
+        """Make the pipelines of `dispatches`, one a key, all at the same time."""
+        todo: dict[KernelKey, Dispatch] = {}
         async with self.device.scope("creating the layouts"):
-            for dispatch in plan.dispatches:
+            for dispatch in dispatches:
                 if dispatch.key not in self.pipelines and dispatch.key not in todo:
-                    accesses = [b.access for b in dispatch.bindings]
-                    todo[dispatch.key] = self.device.layouts(accesses, bool(dispatch.params))[1]
+                    self.device.layouts(_accesses(dispatch), bool(dispatch.params))
+                    todo[dispatch.key] = dispatch
         done = 0
 
-        async def compile_one(key: KernelKey, layout: Any) -> None:
+        async def compile_one(key: KernelKey, dispatch: Dispatch) -> None:
             nonlocal done
+            start = gpu.now_ms()
             text = self.library.render(key)
+            self.timings["render_ms"] = self.timings.get("render_ms", 0.0) + gpu.now_ms() - start
             self.debug.tell(debug.WGSL, lambda: f"kernel {key}:\n{text}")
             require_features(key, text, self.device.caps)
-            self.pipelines[key] = await self.device.pipeline(str(key), text, layout)
+            accesses, params = _accesses(dispatch), bool(dispatch.params)
+            self.pipelines[key] = await self.device.pipeline(str(key), text, accesses, params)
             done += 1
             if progress:
                 progress("compile", done, len(todo))
 
-        await asyncio.gather(*(compile_one(key, layout) for key, layout in todo.items()))
+        await asyncio.gather(*(compile_one(key, dispatch) for key, dispatch in todo.items()))
 
-    def _add_time(self, name: str, elapsed_ms: float) -> None:
-        self.timings[name] = self.timings.get(name, 0.0) + elapsed_ms
+    def note_phase(self, name: str, start_ms: float, end_ms: float | None = None) -> None:
+        """Add a piece of work, ended now unless told, to `timings`, and to the span of `phases`."""
+        end_ms = gpu.now_ms() if end_ms is None else end_ms
+        first, last = self.phases.get(name, (start_ms, end_ms))
+        self.phases[name] = (min(first, start_ms), max(last, end_ms))
+        self.timings[f"{name}_ms"] = self.timings.get(f"{name}_ms", 0.0) + end_ms - start_ms
+
+
+def _accesses(dispatch: Dispatch) -> list[str]:
+    return [binding.access for binding in dispatch.bindings]
 
 
 def static_bytes(value: Value) -> int:

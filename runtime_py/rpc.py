@@ -27,6 +27,7 @@ from typing import Any
 
 from runtime_py import debug
 from runtime_py.errors import InputError, InternalError, TabfireError
+from runtime_py.profile import by_kernel
 from runtime_py.rpc_call import Call, Emit, Loaded, describe, sessions
 from runtime_py.tensor import Tensor
 
@@ -78,6 +79,7 @@ async def load(call: Call) -> dict[str, Any]:
 
         engine = await Engine.load(url, options, progress)
         loaded = Loaded(engine.session, engine)
+    loaded.phases = _phases(loaded.session)
     number = next(_handles)
     sessions[number] = loaded
     return {
@@ -110,6 +112,8 @@ async def stats(call: Call) -> dict[str, Any]:
     return {
         **_versions(),
         "heap_bytes": tabfire_worker.heap_bytes(),
+        "held_peak_bytes": tabfire_worker.held_peak_bytes(),
+        "from_snapshot": tabfire_worker.from_snapshot(),
         "loaded": len(sessions),
         "js_calls": loaded.session.device.calls if loaded else 0,
         **({"counts": json.loads(counts())} if counts else {}),
@@ -117,8 +121,8 @@ async def stats(call: Call) -> dict[str, Any]:
 
 
 async def report(call: Call) -> dict[str, Any]:
-    """Return what the session decided and counted, as plain data."""
-    return dict(call.loaded.session.report())
+    """Return what the session decided and counted, and when loading did what, as plain data."""
+    return {**call.loaded.session.report(), "phases": call.loaded.phases}
 
 
 async def run(call: Call) -> dict[str, Any]:
@@ -162,10 +166,18 @@ async def restore(call: Call) -> dict[str, Any]:
 
 
 async def profile(call: Call) -> dict[str, Any]:
-    """Run one step as `run` does and return the GPU time of every dispatch, in order."""
-    call.loaded.forget()
-    times = await call.loaded.session.profile(call.step_inputs(), **call.symbols)
-    return {"dispatches": [dataclasses.asdict(time) for time in times]}
+    """Run one step as `run` does, or an engine's over `ids`; return the GPU time of every dispatch,
+    in order, and of every kernel.
+    """
+    if "ids" in call.params:
+        times = await call.engine.profile(call.params["ids"], call.params.get("input_pos"))
+    else:
+        call.loaded.forget()
+        times = await call.loaded.session.profile(call.step_inputs(), **call.symbols)
+    return {
+        "dispatches": [dataclasses.asdict(time) for time in times],
+        "kernels": [dataclasses.asdict(kernel) for kernel in by_kernel(times)],
+    }
 
 
 async def measure(call: Call) -> dict[str, Any]:
@@ -244,6 +256,16 @@ def _versions() -> dict[str, Any]:
         "browser": tabfire_worker.user_agent,
         "boot_ms": tabfire_worker.boot_ms,
     }
+
+
+def _phases(session: Any) -> dict[str, list[float]]:
+    import tabfire_worker
+
+    from runtime_py.report import load_phases
+
+    end_ms = 1000 * time.perf_counter()
+    shift_ms = float(tabfire_worker.clock_ms()) - end_ms
+    return load_phases(session, json.loads(tabfire_worker.phases()), shift_ms, end_ms)
 
 
 def _language(engine: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from runtime_py.errors import InputError
@@ -28,6 +28,7 @@ class Loaded:
 
     session: Any
     engine: Any = None
+    phases: dict[str, list[float]] = field(default_factory=dict)
 
     def forget(self) -> None:
         """Tell the engine, if there is one, that its cache is about to change behind its back."""

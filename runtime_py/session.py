@@ -25,7 +25,8 @@ from runtime_py.errors import AbortedError, InputError
 from runtime_py.graph import check_step, index_limits, value_bytes
 from runtime_py.options import SessionOptions
 from runtime_py.profile import DispatchTime, profile_program
-from runtime_py.program import Program
+from runtime_py.program import EVERYTHING, Program
+from runtime_py.reach import output_bit
 from runtime_py.report import session_report
 from runtime_py.resources import Progress, Resources, static_bytes
 from runtime_py.schema import Graph
@@ -42,6 +43,8 @@ class Session:
         self.values, self.timings = self.resources.values, self.resources.timings
         self.debug = self.resources.debug
         self._limits = index_limits(self.graph)
+        self._ports = {port.name: port.value for port in self.graph.inputs}
+        self._output_bits = {p.name: output_bit(i) for i, p in enumerate(self.graph.outputs)}
         self._busy = asyncio.Lock()
         self._closed = False
 
@@ -65,16 +68,17 @@ class Session:
         if parsed.debug == debug.COMPARE:
             bundle = dataclasses.replace(bundle, graph=debug.with_every_value(bundle.graph))
         opened = gpu.now_ms()
-        device = await Device.request(parsed.power_preference)
+        device = await Device.request(parsed.power_preference, url)
         try:
             session = Session(bundle, device, parsed)
-            session.timings |= {"manifest_ms": opened - start, "device_ms": gpu.now_ms() - opened}
+            session.resources.note_phase("manifest", start, opened)
+            session.resources.note_phase("device", opened)
             await session.resources.fill(url, progress)
             session.reset()
         except BaseException:
             device.destroy()
             raise
-        session.timings["load_ms"] = gpu.now_ms() - start
+        session.resources.note_phase("load", start)
         session.debug.tell(debug.STAGES, lambda: debug.load_lines(bundle.graph, session.report()))
         return session
 
@@ -90,32 +94,47 @@ class Session:
 
         inputs   name -> list, buffer, numpy array or JS typed array, of the graph's dtype and shape
         at `values`
-        outputs  the names to return (default: all)
+        outputs  the names to return (default: all); what only others need is not computed
         raw      True: JS Uint8Arrays that never enter the Python heap; the caller destroys them
         values   the symbols of this step, such as S=3, input_pos=0
         """
         self._check_open()
         check_step(self.graph, values)
+        wanted = self.wanted(outputs)
         async with self._busy:
             program = await self.resources.program_for(values)
             self._set_inputs(program, inputs, values)
-            await self._step(program, values)
-            if not raw:
-                program.fetch()
+            await self._step(program, values, wanted)
             return self._collect(program, outputs, raw, values)
 
-    async def profile(self, inputs: Mapping[str, Any], **values: int) -> list[DispatchTime]:
-        """Run one step with a GPU timestamp around every dispatch and return their times, in order.
+    def wanted(self, names: Sequence[str] | None) -> int:
+        """Return the bits of the outputs `names`, for None of all; raises `InputError` for a name
+        that is none.
+        """
+        if names is None:
+            return EVERYTHING
+        unknown = sorted(set(names) - set(self._output_bits))
+        if unknown:
+            known = list(self._output_bits)
+            raise InputError(f"unknown outputs {unknown}", hint=f"the outputs are {known}")
+        return sum({self._output_bits[name] for name in names})
+
+    async def profile(
+        self, inputs: Mapping[str, Any], *, outputs: Sequence[str] | None = None, **values: int
+    ) -> list[DispatchTime]:
+        """Run one step with a GPU timestamp around every dispatch that `outputs` need (None: all)
+        and return the times, in order.
 
         The step counts: state changes as in `run`. Raises `FeatureMissingError` without
         timestamps.
         """
         self._check_open()
         check_step(self.graph, values)
+        wanted = self.wanted(outputs)
         async with self._busy:
             program = await self.resources.program_for(values)
             self._set_inputs(program, inputs, values)
-            return await profile_program(program, values)
+            return await profile_program(program, values, wanted)
 
     def reset(self) -> None:
         """Put every mutable buffer back to its initial content."""
@@ -167,12 +186,12 @@ class Session:
             self._closed = True
             self.device.destroy()
 
-    async def _step(self, program: Program, values: Mapping[str, int]) -> None:
+    async def _step(self, program: Program, values: Mapping[str, int], wanted: int) -> None:
         start, times = gpu.now_ms(), list[DispatchTime]()
         if self.debug.wants(debug.TIMES):
-            times = await profile_program(program, values)
+            times = await profile_program(program, values, wanted)
         else:
-            await program.run(values, self.options.replay)
+            await program.run(values, self.options.replay, wanted)
         elapsed_ms = gpu.now_ms() - start
         self.debug.tell(debug.STAGES, lambda: f"step {debug.spell(values)}: {elapsed_ms:.1f} ms")
         self.debug.tell(debug.TIMES, lambda: debug.time_lines(times))
@@ -180,13 +199,13 @@ class Session:
     def _set_inputs(
         self, program: Program, inputs: Mapping[str, Any], values: Mapping[str, int]
     ) -> None:
-        ports = {port.name: port for port in self.graph.inputs}
-        if set(inputs) != set(ports):
+        ports = self._ports
+        if inputs.keys() != ports.keys():
             raise InputError(f"the inputs are {sorted(ports)}, found {sorted(inputs)}")
         for name, data in inputs.items():
-            value = self.values[ports[name].value]
+            value = self.values[ports[name]]
             elems = symbols.evaluate(symbols.product(value.shape), values)
-            if gpu.is_js(data) and (name in program.inline or ports[name].value in self._limits):
+            if gpu.is_js(data) and (name in program.inline or ports[name] in self._limits):
                 data = data.to_bytes()
             if gpu.is_js(data):
                 if data.byteLength != value_bytes(value, elems):
@@ -195,11 +214,11 @@ class Session:
                     )
             else:
                 data = pack(name, value.dtype, data, elems)
-                self._check_indices(name, ports[name].value, data)
+                self._check_indices(name, ports[name], data)
             if name in program.inline:
                 program.set_input(name, data)
             else:
-                self.device.write(program.buffer(ports[name].value), data)
+                self.device.write(program.buffer(ports[name]), data)
 
     def _check_indices(self, name: str, value: str, data: bytes) -> None:
         limit = self._limits.get(value)
@@ -216,10 +235,6 @@ class Session:
         raw: bool,
         values: Mapping[str, int],
     ) -> dict[str, Any]:
-        known = [port.name for port in self.graph.outputs]
-        unknown = sorted(set(names or ()) - set(known))
-        if unknown:
-            raise InputError(f"unknown outputs {unknown}", hint=f"the outputs are {known}")
         result: dict[str, Any] = {}
         for index, port in enumerate(self.graph.outputs):
             if names is not None and port.name not in names:

@@ -40,7 +40,7 @@ class LinearCase:
     scale_dtype: str = "f32"
     close: Pair = tolerances.LINEAR
     heavy: bool = False
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @property
     def op(self) -> str:
@@ -107,6 +107,44 @@ PAST: tuple[LinearCase, ...] = (
     *(LinearCase(f"f32_k{k}_m{m}", m, k, 32, k, "f32", bias=True, residual=True)
       for k in (1, 63, 64, 130) for m in (1, 8, 64)),
 )  # fmt: skip
+
+
+# Rows of the tiled form alone, few of them: each scheme, a group below the tile's depth, one equal to it
+# and one of all K, partial tiles of both sizes, K that ends within a word.
+TILED: tuple[LinearCase, ...] = (
+    LinearCase("tile", 33, 200, 67, 32, "q4gsw", bias=True),
+    LinearCase("tile_one_group", 33, 200, 67, 200, "q4gaw"),
+    LinearCase("tile_8bit", 33, 200, 67, 32, "q8gsw", residual=True),
+    LinearCase("tile_small_groups", 33, 200, 67, 8, "q8gaw"),
+    LinearCase("tile_tail", 17, 85, 37, 85),
+    LinearCase("tile_plain", 17, 85, 37, 85, "f32", bias=True),
+    LinearCase("wide", 70, 136, 521, 32, scale_dtype="f16"),
+    LinearCase("wide_silu", 70, 136, 521, 32, "q4gaw", act="silu", scale_dtype="f16"),
+)
+
+
+# One weight for every number of tokens at which another kernel begins, with a norm for some.
+TOKENS = [*(f"m{m}" for m in EDGE_ROWS), "m7_norm", "m33_norm"]
+
+
+def named(*prefixes: str) -> tuple[LinearCase, ...]:
+    """Return the rows of `PAST` whose names begin with one of `prefixes`."""
+    return tuple(case for case in PAST if case.name.startswith(prefixes))
+
+
+# Rows that are exported as one bundle: few bundles keep the tests on a GPU cheap.
+TABLES: Mapping[str, tuple[LinearCase, ...]] = {
+    "reference": tuple(c for c in REFERENCE if not c.options and not c.heavy),
+    "reference_f16": tuple(c for c in REFERENCE if c.options and not c.heavy),
+    "groups": named("gs"),
+    "rows": named("m"),
+    "tails": named("k"),
+    "gated": named("odd", "one", "silu", "gelu"),
+    "plain": named("f32"),
+    "tiled": TILED,
+    "tokens": tuple(c for c in PAST if c.name in TOKENS),
+}
+HEAVY = tuple(case for case in REFERENCE if case.heavy)
 
 
 def case_id(case: LinearCase) -> str:

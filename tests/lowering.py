@@ -25,7 +25,7 @@ LIBRARY = KernelLibrary()
 SOFTWARE = Caps(frozenset({"subgroups"}), subgroup_min=4, subgroup_max=4, description="SwiftShader")
 GPU = Caps(description="a GPU without features")
 DEVICES = {"software": SOFTWARE, "gpu": GPU}
-BYTES = {"f32": 4, "u32": 4, "i32": 4, "vec4f": 16, "vec4<f32>": 16}
+BYTES = {"f32": 4, "u32": 4, "i32": 4, "vec2<f32>": 8, "vec4f": 16, "vec4<f32>": 16}
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,8 @@ def require_legal(planner: Planner, dispatch: Dispatch) -> None:
     for side, limit in zip(dispatch.grid, limits, strict=True):
         assert bounds(side, planner.ranges)[0] >= 0
         assert planner.upper(side) <= limit
-    assert workgroup_bytes(text) <= 16384
+    limit = planner.caps.limit("maxComputeWorkgroupStorageSize")
+    assert workgroup_bytes(text) <= limit
     threads = re.search(r"@workgroup_size\((\d+)\)", text)
     assert threads is not None
     assert int(threads.group(1)) <= 256

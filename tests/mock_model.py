@@ -33,6 +33,9 @@ class MockModel:
     async def prefill(self, token_ids: Sequence[int], input_pos: int) -> array.array[float]:
         return (await self._rows(token_ids, input_pos))[-1]
 
+    async def feed(self, token_ids: Sequence[int], input_pos: int) -> None:
+        await self._rows(token_ids, input_pos)
+
     async def logits(self, token_ids: Sequence[int], input_pos: int) -> Tensor:
         rows = await self._rows(token_ids, input_pos)
         data = b"".join(row.tobytes() for row in rows)

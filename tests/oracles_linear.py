@@ -59,3 +59,15 @@ def gated(x: NDArray[Any], weight: NDArray[Any], act: str) -> Floats:
         return np.asarray(gate / (1 + np.exp(-gate)) * up)
     inner = np.sqrt(2 / np.pi) * (gate + 0.044715 * gate**3)
     return np.asarray(0.5 * gate * (1 + np.tanh(inner)) * up)
+
+
+def rms_norm(x: NDArray[Any], weight: NDArray[Any], eps: float) -> Floats:
+    """Return x / sqrt(mean(x^2) + eps) * weight over the last dimension."""
+    x = x.astype(np.float64)
+    return np.asarray(x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * weight)
+
+
+def in_f16(numbers: NDArray[Any]) -> Floats:
+    """Return what is left of `numbers` after storage in f16, infinity past its range."""
+    with np.errstate(over="ignore"):
+        return numbers.astype(np.float32).astype(np.float16).astype(np.float64)

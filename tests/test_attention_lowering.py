@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from runtime_py.errors import OptionError
+from runtime_py.ops import attention_tiled
+from runtime_py.ops.attention_tiled import TILINGS, Tiling
 from runtime_py.ops.base import Caps, Dispatch
 from runtime_py.schema import DTYPE_BYTES, Attr, Constraint, SymbolAttr
 from runtime_py.symbols import Op, evaluate, product
 from tests.cases import GROUPS, HEAD_DIMS, PAST_ROWS, SDPA, SDPA_ROWS, Past, Sdpa
-from tests.lowering import DEVICES, GPU, LIBRARY, SOFTWARE, Single, single
+from tests.lowering import DEVICES, GPU, LIBRARY, SOFTWARE, Single, single, workgroup_bytes
 
 POS = SymbolAttr("pos")
 
@@ -56,30 +58,70 @@ def param(dispatch: Dispatch, name: str, **values: int) -> int:
     return evaluate(value, values)
 
 
-SPLIT, STREAM = ["attention_split", "attention_combine"], ["attention_stream"]
+FEW = {
+    "software": ["attention_split", "attention_combine"],
+    "gpu": ["attention_decode", "attention_combine"],
+}
+MANY = {"software": ["attention_stream"], "gpu": ["attention_tiled"]}
 
 
 @pytest.mark.parametrize(
     ("least", "most", "want"),
     [
-        (1, 1, SPLIT), (2, 2, SPLIT), (1, 15, SPLIT), (15, 15, SPLIT), (16, 16, STREAM),
-        (16, 512, STREAM), (1, 16, SPLIT + STREAM), (2, 512, SPLIT + STREAM),
+        (1, 1, "few"), (2, 2, "few"), (1, 15, "few"), (15, 15, "few"), (16, 16, "many"),
+        (16, 512, "many"), (1, 16, "both"), (2, 512, "both"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("device", DEVICES)
-def test_the_route_follows_the_tokens(least: int, most: int, want: list[str], device: str) -> None:
+def test_the_route_follows_the_tokens(least: int, most: int, want: str, device: str) -> None:
     found = cached(caps=DEVICES[device]).dispatches(S=(least, most))
-    assert kernels(found) == want
+    routes = {"few": FEW[device], "many": MANY[device], "both": FEW[device] + MANY[device]}
+    assert kernels(found) == routes[want]
     assert all(d.reason for d in found)
 
 
 @pytest.mark.parametrize(
     ("tokens", "few"), [(1, True), (2, True), (15, True), (16, False), (512, False)]
 )
-def test_a_step_of_a_mixed_program_takes_one_route(tokens: int, few: bool) -> None:
-    split, combine, stream = cached().dispatches(S=(1, 512))
-    empty = [0 in grid(d, S=tokens, pos=100) for d in (split, combine, stream)]
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_step_of_a_mixed_program_takes_one_route(tokens: int, few: bool, device: str) -> None:
+    split, combine, many = cached(caps=DEVICES[device]).dispatches(S=(1, 512))
+    empty = [0 in grid(d, S=tokens, pos=100) for d in (split, combine, many)]
     assert empty == [not few, not few, few]
+
+
+# Head width, bytes of workgroup memory, rows and keys of a tile (none: the streaming route).
+TILES = (
+    (64, 16384, (16, 32)), (64, 32768, (32, 32)), (64, 49152, (32, 64)), (40, 32768, (32, 64)),
+    (96, 16384, (16, 16)), (128, 16384, None), (128, 32768, (16, 32)), (128, 49152, (32, 32)),
+    (4, 16384, (32, 64)), (6, 49152, None), (320, 16384, None),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("d", "limit", "tile"), TILES)
+def test_tiles_fit_the_workgroup_memory(d: int, limit: int, tile: tuple[int, int] | None) -> None:
+    caps = Caps(limits={"maxComputeWorkgroupStorageSize": limit})
+    (only,) = cached(d=d, caps=caps).dispatches(S=(16, 512))
+    axes = dict(only.key.axes)
+    if tile is None:
+        assert only.key.kernel == "attention_stream"
+    else:
+        assert only.key.kernel == "attention_tiled"
+        assert (axes["rows"], axes["keys"]) == tile
+        assert grid(only, S=100, pos=7) == (8, -(-100 * 4 // tile[0]), 1)
+
+
+@pytest.mark.parametrize("tiling", TILINGS, ids=str)
+@pytest.mark.parametrize("d", [d for d in HEAD_DIMS if d % 4 == 0])
+def test_tiled_bytes_are_those_of_the_text(
+    tiling: Tiling, d: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention_tiled, "TILINGS", (tiling,))
+    caps = Caps(limits={"maxComputeWorkgroupStorageSize": 1 << 20})
+    (only,) = cached(d=d, caps=caps).dispatches(S=(16, 512))
+    text = LIBRARY.render(only.key)
+    assert workgroup_bytes(text) == tiling.workgroup_bytes(d)
+    assert f"@workgroup_size({tiling.threads})" in text
 
 
 def test_split_reads_a_kv_head_once_for_its_group() -> None:
@@ -127,7 +169,8 @@ def test_any_head_width_fits_the_default_limits(d: int, device: str) -> None:
 def test_rows_of_the_reference(case: Sdpa, device: str) -> None:
     one = cached(case.hq, case.hkv, case.d, case.cmax, case.cmax, DEVICES[device])
     found = one.dispatches(S=(case.s, case.s), pos=(case.pos, case.pos))
-    assert ("attention_stream" in kernels(found)) == (case.s >= 16)
+    many = {"attention_stream", "attention_tiled"} & set(kernels(found))
+    assert len(many) == (case.s >= 16)
 
 
 @pytest.mark.parametrize("case", PAST_ROWS, ids=lambda case: case.name)
@@ -223,7 +266,7 @@ def test_with_caches_the_new_keys_are_written_first() -> None:
         constraints=(Constraint(Op("+", "pos", "S"), 16),),
     )
     found = one.dispatches()
-    assert kernels(found) == ["update_cache", "update_cache", "attention_split"]
+    assert kernels(found) == ["update_cache", "update_cache", "attention_decode"]
 
 
 def test_plain_attention_reads_heads_before_tokens() -> None:

@@ -21,7 +21,7 @@ from runtime_py.errors import (
     TemplateError,
 )
 from runtime_py.generation import Decoder, HostDecoder, Request
-from runtime_py.sampling import Row, SamplingOptions
+from runtime_py.sampling import SamplingOptions
 from tests.mock_engine import CHATML, EOS, PROMPT, collect, ids_of, make, mock, run, text_of
 from tests.mock_model import MockModel, script
 from tests.text_backend import bos_template, byte_tokenizer
@@ -272,13 +272,14 @@ def test_reset_waits_for_the_step_that_runs() -> None:
 class GroupModel(MockModel):
     """Brings four ids at a time, as a model would that samples on the GPU."""
 
-    def decoder(self, context: Context, request: Request, logits: Row) -> Decoder:
-        return GroupDecoder(HostDecoder(context, request, logits))
+    def decoder(self, context: Context, request: Request) -> Decoder:
+        return GroupDecoder(HostDecoder(context, request))
 
 
 class GroupDecoder:
     def __init__(self, inner: HostDecoder) -> None:
         self._inner = inner
+        self.start = inner.start
 
     async def next(self) -> list[int]:
         return [token for _ in range(4) for token in await self._inner.next()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,9 @@ from runtime_py.errors import (
     ContextFullError,
     InputError,
 )
+from runtime_py.model import SessionModel
+from runtime_py.ops.base import Caps
+from runtime_py.options import SessionOptions
 from runtime_py.schema import Graph, Manifest, Port, Symbol, Value
 from runtime_py.tensor import Tensor
 from tests.mock_engine import CHATML, PROMPT, collect, ids_of, make, mock, run, text_of
@@ -66,6 +70,12 @@ def test_logits_and_generation_share_the_cache() -> None:
 # Over a session -----------------------------------------------------------------------------------
 
 
+@dataclass
+class FakeDevice:
+    caps: Caps = field(default_factory=Caps)
+    waited_ms: float = 0.0
+
+
 class FakeSession:
     """What `_assemble` and `SessionModel` ask of a session, with a mock model inside."""
 
@@ -76,11 +86,16 @@ class FakeSession:
         self.manifest = Manifest({}, {}, text, {"eos_token_id": [256], "temperature": 0.5})
         self.files = files
         self.closed = 0
+        self.options = SessionOptions()
+        self.device = FakeDevice()
 
     async def read_text(self, path: str) -> str:
         return self.files[path]
 
-    async def run(self, inputs: dict[str, Any], **symbols: int) -> dict[str, Tensor]:
+    async def run(
+        self, inputs: dict[str, Any], outputs: list[str], **symbols: int
+    ) -> dict[str, Tensor]:
+        assert set(outputs) <= {"logits"}
         ids = inputs["tokens"]
         assert symbols["S"] == len(ids)
         rows = await self.model.logits(ids, symbols["input_pos"])
@@ -142,3 +157,19 @@ def test_a_bundle_may_have_no_text() -> None:
 def test_a_bundle_that_is_no_language_model_is_refused() -> None:
     with pytest.raises(BadBundleError, match="no 'tokens'"):
         assemble(TEXT, tokens="x")
+
+
+@pytest.mark.parametrize(
+    ("description", "tuning", "chunk"),
+    [("SwiftShader", "auto", 128), ("a GPU", "auto", 512), ("SwiftShader", "gpu", 512)],
+)
+def test_a_cpu_adapter_takes_prompts_in_short_chunks(
+    description: str, tuning: str, chunk: int
+) -> None:
+    """A step there takes seconds, and `abort` is heard between steps."""
+    session = FakeSession({}, {})
+    session.device = FakeDevice(Caps(description=description))
+    session.options = SessionOptions(tuning=tuning)
+    others = [symbol for symbol in session.graph.symbols if symbol.name != "S"]
+    session.graph = replace(session.graph, symbols=(Symbol("S", 1, 512), *others))
+    assert SessionModel(session).max_prefill == chunk

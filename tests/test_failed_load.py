@@ -130,7 +130,7 @@ def test_a_failed_load_leaves_nothing_and_the_mended_bundle_loads(
 def devices_left(stats: dict[str, Any]) -> int:
     """Return how many devices Python asked for and has not destroyed."""
     counts = stats["counts"]
-    return int(counts["calls"].get("requestDevice", 0)) - int(counts["created"].get("destroy", 0))
+    return int(counts["calls"].get("deviceFor", 0)) - int(counts["created"].get("destroy", 0))
 
 
 def test_a_lost_device_is_an_error_and_loading_again_answers(toys: pathlib.Path) -> None:

@@ -17,7 +17,7 @@ from runtime_py.plan import Planner
 from runtime_py.schema import DTYPE_BYTES, Graph, Node, Symbol, SymbolAttr, Value
 from runtime_py.symbols import bounds, evaluate, product
 from tests import cases_linear, oracles_linear
-from tests.cases_linear import PAST, REFERENCE, LinearCase, case_id
+from tests.cases_linear import F16, F16_SUMS, PAST, REFERENCE, LinearCase, case_id
 
 LIBRARY = KernelLibrary()
 SOFTWARE = Caps(frozenset({"subgroups"}), subgroup_min=4, subgroup_max=4, description="SwiftShader")
@@ -39,13 +39,15 @@ def graph_of(case: LinearCase) -> Graph:
     return cases_linear.graph(case, weight.words, shape)
 
 
-def planned(case: LinearCase, caps: Caps, least: int, most: int) -> tuple[Planner, list[Dispatch]]:
-    """Return the planner and the dispatches of a case for `least` to `most` rows."""
+def planned(
+    case: LinearCase, caps: Caps, least: int, most: int, **options: Any
+) -> tuple[Planner, list[Dispatch]]:
+    """Return the planner and the dispatches of a case for `least` to `most` rows, with its options."""
     graph = graph_of(case)
     (node,) = graph.nodes
     assert registry[node.op].check(graph, node) is None
     assert registry[node.op].shape(graph, node) == (graph.values["y"].shape,)
-    planner = Planner(graph, caps, {}, {"S": (least, most)})
+    planner = Planner(graph, caps, {**case.options, **options}, {"S": (least, most)})
     return planner, planner.dispatches()
 
 
@@ -111,10 +113,13 @@ def test_one_dispatch_a_layer_in_decode_and_no_subgroups_unless_offered() -> Non
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("most", [1, 2, 16, 512])
-def test_workgroup_memory_fits_the_default_limit(device: str, most: int) -> None:
+@pytest.mark.parametrize("options", [{}, F16, F16_SUMS], ids=["f32", "f16", "f16-sums"])
+def test_workgroup_memory_fits_the_default_limit(
+    device: str, most: int, options: dict[str, Any]
+) -> None:
     for act, norm in (("none", True), ("silu", True), ("none", False)):
         for k in (64, 576, 8192):
-            case = LinearCase("c", most, k, 4096, 32, act=act, norm=norm)
+            case = LinearCase("c", most, k, 4096, 32, act=act, norm=norm, options=options)
             for dispatch in planned(case, DEVICES[device], 1, most)[1]:
                 assert workgroup_bytes(LIBRARY.render(dispatch.key)) <= 16384
 
@@ -124,7 +129,7 @@ def workgroup_bytes(text: str) -> int:
     for line in text.splitlines():
         if line.startswith("var<workgroup>"):
             kind, count = line.split("array<")[1].split(">;")[0].rsplit(", ", 1)
-            total += int(count) * (16 if kind.startswith("vec4") else 4)
+            total += int(count) * (16 if kind.startswith("vec4") or kind == "Chunk" else 4)
     return total
 
 
@@ -183,8 +188,11 @@ def test_grids_fold_past_the_limit_of_a_dimension() -> None:
         planner, (dispatch,) = planned(case, small, 1, 1)
         check_dispatch(planner, dispatch)
         x, y, _ = (evaluate(side, {"S": 1}) for side in dispatch.grid)
-        route = dict(dispatch.key.axes)["cols"]
-        per_group = int(route) * (4 if "quad" in dispatch.key.kernel else 1)
+        axes = dict(dispatch.key.axes)
+        teams = 4 if "quad" in dispatch.key.kernel else 1
+        if axes.get("reduce") == "team":
+            teams = int(axes["threads"]) // int(axes["lanes"])
+        per_group = int(axes["cols"]) * teams
         assert x * y * per_group >= 5000 > (x * y - y) * per_group
 
 

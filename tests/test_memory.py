@@ -1,10 +1,21 @@
-"""Slots: reuse after release, never two live tensors in one slot, sizes within [n/2, n]."""
+"""Slots: reuse after release, never two live tensors in one slot, sizes within [n/2, n]; and what
+plans of many layers save by them. That outputs are the same bits without slots: test_replay_modes.
+"""
 
 from __future__ import annotations
 
 import random
+from dataclasses import asdict
+from typing import Any
+
+import pytest
 
 from runtime_py.memory import Lifetime, SlotPool
+from runtime_py.options import SessionOptions
+from runtime_py.plan import Plan, make_plan
+from runtime_py.schema import Attr, Constraint, Graph, Node, Port, Symbol, SymbolAttr, Value
+from runtime_py.symbols import Interval, Op, bounds
+from tests.lowering import DEVICES
 
 
 def overlapping(tensors: list[Lifetime], places: dict[str, int]) -> list[tuple[str, str]]:
@@ -79,3 +90,97 @@ def test_random_lifetimes_never_collide() -> None:
 def test_the_collision_check_can_fail() -> None:
     tensors = [Lifetime("a", 64, 0, 5), Lifetime("b", 64, 3, 8)]
     assert overlapping(tensors, {"a": 0, "b": 0}) == [("b", "a")]
+
+
+# -- plans of many layers
+
+LAYERS = 16
+HQ, HKV, D, CONTEXT, MOST = 32, 8, 64, 512, 128  # Llama-3.2-1B, its prefill of 128 tokens
+
+
+def attention_layers() -> Graph:
+    """Return a graph in which every layer's attention is the next one's queries."""
+    cache = (1, CONTEXT, HKV, D)
+    values = {
+        "q": Value("q", "f32", (1, "S", HQ, D)),
+        **{name: Value(name, "f32", cache) for name in ("k", "v")},
+        **{f"y{i}": Value(f"y{i}", "f32", (1, "S", HQ, D)) for i in range(LAYERS)},
+    }
+    attrs: dict[str, Attr] = {"input_pos": SymbolAttr("pos"), "causal": True}
+    nodes = tuple(
+        Node(f"layer{i}", "sdpa_cached", (f"y{i - 1}" if i else "q", "k", "v"), (f"y{i}",), attrs)
+        for i in range(LAYERS)
+    )
+    return Graph(
+        symbols=(Symbol("S", 1, MOST), Symbol("pos", 0, CONTEXT - 1)),
+        constraints=(Constraint(Op("+", "S", "pos"), CONTEXT),),
+        values=values,
+        constants={},
+        buffers={},
+        nodes=nodes,
+        inputs=tuple(Port(name, name) for name in ("q", "k", "v")),
+        outputs=(Port("y", f"y{LAYERS - 1}"),),
+    )
+
+
+def planned(device: str, tokens: Interval, **options: Any) -> tuple[Plan, SlotPool]:
+    """Return the plan of all layers and its slots."""
+    pool = SlotPool(reuse=options.get("scratch_pool", True))
+    given = {**asdict(SessionOptions()), **options}
+    return make_plan(attention_layers(), DEVICES[device], given, {"S": tokens}, pool), pool
+
+
+def spans(plan: Plan) -> list[Lifetime]:
+    """Return from which dispatch to which each temporary is read or written, by its bindings."""
+    used: dict[str, list[int]] = {}
+    for index, dispatch in enumerate(plan.dispatches):
+        for binding in dispatch.bindings:
+            used.setdefault(plan.root(binding.value), []).append(index)
+    return [Lifetime(n, 0, min(at), max(at)) for n, at in used.items() if n in plan.places]
+
+
+def attention_scratch(plan: Plan) -> dict[str, int]:
+    """Return the slot of every tensor that only one attention node sees."""
+    return {name: slot for name, slot in plan.places.items() if "/" in name}
+
+
+def upper_bytes(plan: Plan, name: str) -> int:
+    size = 4
+    for dim in plan.values[name].shape:
+        size *= bounds(dim, plan.ranges)[1]
+    return size
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(
+    ("tokens", "options"),
+    [
+        ((1, MOST), {"attention": "materialized"}),
+        ((MOST, MOST), {"attention": "materialized"}),
+        ((1, 1), {}),
+    ],
+    ids=["scores", "scores-of-128", "partial-sums"],
+)
+def test_sixteen_layers_share_the_scratch_of_attention(
+    device: str, tokens: Interval, options: dict[str, Any]
+) -> None:
+    plan, pool = planned(device, tokens, **options)
+    plain, alone = planned(device, tokens, **options, scratch_pool=False)
+    assert overlapping(spans(plan), dict(plan.places)) == []
+    slots = attention_scratch(plan)
+    assert len(slots) >= 2 * LAYERS
+    shared = sum(pool.sizes_bytes[slot] for slot in set(slots.values()))
+    apart = sum(alone.sizes_bytes[slot] for slot in attention_scratch(plain).values())
+    assert len(set(plain.places.values())) == len(plain.places)
+    assert apart == pool.plain_bytes - sum(
+        upper_bytes(plan, name) for name in plan.places if name not in slots
+    )
+    print(f"{device}: {shared} bytes of attention scratch, {apart} without slots")
+    assert apart >= 10 * shared
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_collision_in_a_plan_would_be_seen(device: str) -> None:
+    """The control: every temporary in one slot."""
+    plan, _ = planned(device, (1, 1))
+    assert overlapping(spans(plan), dict.fromkeys(plan.places, 0))

@@ -131,6 +131,27 @@ def test_details_show_adapter_and_routes(chat: Page) -> None:
     shoot(page, "details")
 
 
+def test_a_step_is_profiled_with_a_chart_and_a_table(page: Page, server: Server) -> None:
+    """The chart library comes with the first click; the numbers' sizes are a matter of the model."""
+    fetched: list[str] = []
+    page.on("request", lambda request: fetched.append(request.url))
+    open_ready(page, server)
+    page.get_by_role("button", name="Details").click()
+    page.get_by_role("button", name="Profile a step").click()
+    rows = page.locator("#details .numbers tbody tr")
+    expect(rows).not_to_have_count(0)
+    kernels = rows.locator("th").all_inner_texts()
+    assert "index_select" in kernels
+    assert any(name.startswith("sample_") for name in kernels)
+    expect(page.get_by_role("img", name="Bar chart of GPU time by kernel")).to_be_visible()
+    libraries = [url for url in fetched if "chart" in url]
+    assert len(libraries) == 1
+    assert libraries[0].endswith("chart.umd.min.js")
+    ask(page, "hello")
+    expect(page.locator("article.assistant .body")).to_contain_text("ends .")
+    expect(rows).to_have_count(len(kernels))  # an answer redraws the details, not the profile
+
+
 def test_stop_ends_an_answer_and_the_next_one_starts(page: Page, server: Server) -> None:
     open_ready(page, server, "?model=third")
     page.locator("#settings summary").click()

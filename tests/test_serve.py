@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from exporter import profiling
 from exporter.commands import build_parser, main
 from exporter.hosts.server import Server
 
@@ -100,14 +101,33 @@ def test_bad_prompts_are_user_errors(
 def test_bench_reports_its_parts_apart(
     toys: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["--prompt-tokens", "8", "--decode", "4", "--repeat", "2", "--json"]
+    words = ["--prompt-tokens", "8", "--decode", "4", "--repeat", "2", "--profile", "--json"]
     assert main(["bench", str(toys / "third"), *words]) == 0
     numbers = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert {"boot_ms", "weights_ms", "compile_ms", "total_ms"} <= set(numbers["load"])
     assert numbers["prefill"]["tokens"] == 8
     assert {"median_ms", "p90_ms", "tok_s"} <= set(numbers["decode"])
-    assert numbers["dispatches_per_token"] == 4, "look up, count, cut, sample"
+    assert numbers["dispatches_per_token"] == 5, "look up, count, cut, and two to sample"
     assert 0 < numbers["js_calls_per_token"] <= 10
     assert numbers["adapter"]["vendor"]
     assert "Chrome" in numbers["versions"]["browser"]
     assert {"tabfire", "commit", "python", "pyodide"} <= set(numbers["versions"])
+    for name, tokens in (("prefill", 8), ("decode", 1)):
+        step = numbers["profile"][name]
+        assert step["tokens"] == tokens
+        names = {kernel["kernel"] for kernel in step["kernels"]}
+        assert "index_select" in names
+        assert any(name.startswith("sample_") for name in names)
+        assert sum(kernel["dispatches"] for kernel in step["kernels"]) == step["dispatches"] >= 4
+
+
+def test_the_table_of_a_profile_holds_every_kernel() -> None:
+    def kernel(name: str, dispatches: int, time_ms: float) -> dict[str, object]:
+        return {"kernel": name, "dispatches": dispatches, "time_ms": time_ms, "share": time_ms / 4}
+
+    kernels = [kernel("linear_gemv", 121, 3.0), kernel("argmax", 1, 1.0)]
+    step = {"tokens": 1, "input_pos": 8, "dispatches": 122, "time_ms": 4.0, "kernels": kernels}
+    lines = profiling.table("decode", step).splitlines()
+    assert lines[0] == "decode: 1 tokens at 8, 122 dispatches, 4.00 ms of GPU time"
+    assert lines[2].split() == ["linear_gemv", "121", "3000", "75.0", "%"]
+    assert lines[3].split() == ["argmax", "1", "1000", "25.0", "%"]

@@ -7,6 +7,7 @@ generated. `make test-heavy` generates for all of them.
 
 from __future__ import annotations
 
+import functools
 import json
 import pathlib
 from collections.abc import Iterator
@@ -15,15 +16,25 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+import torch
 
-from exporter import cli, ops
+from exporter import cli, ops, perplexity
 from exporter.commands import main
 from exporter.headless import Model, open_model
 from runtime_py.errors import IntegrityError
 from tests import damage, real_model
 from tests.prompts import LONG_TOKENS, PROMPTS
 from tests.real_model import COUNT, Greedy
-from tests.tolerances import MARGIN, MODEL_CUTS, MODEL_LOGITS, accept, require, worst
+from tests.tolerances import (
+    MARGIN,
+    MODEL_CUTS,
+    MODEL_LOGITS,
+    PERPLEXITY,
+    PERPLEXITY_F16_SUMS,
+    accept,
+    require,
+    worst,
+)
 
 pytestmark = [pytest.mark.gpu, pytest.mark.model]
 
@@ -147,6 +158,67 @@ def test_a_piece_at_a_wrong_position_is_seen(model: Model) -> None:
         asked = {"handle": model.info["handle"], "ids": ids[-1:], "input_pos": input_pos}
         row = model.host.call("logits", asked)[1]["logits"]
         assert not accept(row, whole[-1:], *MODEL_CUTS)
+
+
+# -- perplexity and profile
+
+PERPLEXITY_TOKENS = 192
+
+
+@pytest.fixture(scope="module")
+def pieces_of_prose() -> list[list[int]]:
+    """The windows of a short run of `python -m exporter perplexity`."""
+    text = perplexity.default_text()
+    ids, bos = perplexity.text_ids(real_model.bundle(), text, PERPLEXITY_TOKENS)
+    return perplexity.windows(ids, bos, perplexity.WIDTH)
+
+
+@pytest.fixture(scope="module")
+def runtime_nats(model: Model, pieces_of_prose: list[list[int]]) -> npt.NDArray[np.float64]:
+    """What the browser says about every token."""
+    source = functools.partial(perplexity.host_rows, model, step=perplexity.STEP)
+    return perplexity.score(source, pieces_of_prose)
+
+
+def eager_nats(pieces: list[list[int]]) -> npt.NDArray[np.float64]:
+    return perplexity.score(lambda ids: [real_model.eager().logits(ids).numpy()], pieces)
+
+
+def difference(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> float:
+    return float(abs(np.exp(a.mean()) - np.exp(b.mean())))
+
+
+def test_perplexity_is_eagers(
+    runtime_nats: npt.NDArray[np.float64], pieces_of_prose: list[list[int]]
+) -> None:
+    wanted = eager_nats(pieces_of_prose)
+    print(f"perplexity {np.exp(runtime_nats.mean()):.4f}, eager {np.exp(wanted.mean()):.4f}")
+    assert len(runtime_nats) == len(wanted) == PERPLEXITY_TOKENS
+    assert difference(runtime_nats, wanted) <= PERPLEXITY
+
+
+def test_one_weight_moves_perplexity_past_the_bars(
+    runtime_nats: npt.NDArray[np.float64], pieces_of_prose: list[list[int]]
+) -> None:
+    """The control: the last norm's greatest weight is twice what it was."""
+    weight = real_model.eager().norm.weight
+    at = int(weight.abs().argmax())
+    with torch.no_grad():
+        weight[at] *= 2
+        spoilt = eager_nats(pieces_of_prose)
+        weight[at] /= 2
+    assert difference(runtime_nats, spoilt) > PERPLEXITY_F16_SUMS
+
+
+def test_every_dispatch_of_a_greedy_step_has_a_time(model: Model) -> None:
+    [decode] = [p for p in model.ask("report")["programs"] if p["ranges"]["S"] == [1, 1]]
+    planned = [d for d in decode["dispatches"] if d["node"] != "sampling.drawn"]
+    found = model.ask("profile", ids=[504], input_pos=5)
+    ran = [(d["node"], d["kernel"]) for d in found["dispatches"]]
+    assert ran == [(d["node"], d["kernel"]) for d in planned]
+    assert min(d["time_ms"] for d in found["dispatches"]) > 0
+    assert sum(k["dispatches"] for k in found["kernels"]) == len(ran)
+    assert sum(k["share"] for k in found["kernels"]) == pytest.approx(1)
 
 
 # -- verify

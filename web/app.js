@@ -7,6 +7,8 @@ import { checkWebGPU, Engine, listModels, TabfireError } from "./engine.js";
 import { showDetails } from "./ui/details.js";
 import { megabytes, Stages } from "./ui/loading.js";
 import { Log } from "./ui/log.js";
+import { keepPage } from "./ui/offline.js";
+import { ProfileView } from "./ui/profile.js";
 
 const STARTERS = [
   "What is the capital of France?",
@@ -37,6 +39,7 @@ const ui = {
 };
 const log = new Log(get("log", HTMLElement), main);
 const query = new URLSearchParams(location.search);
+const profile = new ProfileView(profileStep);
 
 /** @type {{engine: Engine | null, messages: {role: string, content: string}[], summary: any, loading: AbortController | null, models: import("./engine.js").ModelEntry[]}} */
 const state = { engine: null, messages: [], summary: null, loading: null, models: [] };
@@ -79,6 +82,7 @@ async function loadModel() {
   const controller = new AbortController();
   Object.assign(state, { engine: null, messages: [], summary: null, loading: controller });
   log.clear();
+  profile.clear();
   ui.error.hidden = ui.details.hidden = true;
   const stages = new Stages(get("stages", HTMLElement));
   get("loading-title", HTMLElement).textContent = `Loading ${entry.name}`;
@@ -97,7 +101,10 @@ async function loadModel() {
   } finally {
     if (state.loading === controller) state.loading = null;
     refresh();
-    if (state.engine) ui.prompt.focus();
+    if (state.engine) {
+      ui.prompt.focus();
+      void keepPage();
+    }
   }
 }
 
@@ -170,7 +177,13 @@ async function stream(engine, answer) {
 async function updateDetails() {
   if (!state.engine) return;
   const [report, stats] = await Promise.all([state.engine.report(), state.engine.stats()]);
-  showDetails(ui.details, report, stats, state.summary);
+  showDetails(ui.details, report, stats, state.summary, profile.element);
+}
+
+/** GPU times of the step that would decode the next token. */
+async function profileStep() {
+  if (!state.engine) throw new TabfireError({ code: "page", message: "no model is loaded" });
+  return state.engine.profile([0]);
 }
 
 function bind() {

@@ -8,11 +8,12 @@
 
 // @ts-ignore -- its types are found under the package's name only, which a worker cannot resolve
 import { loadPyodide } from "./node_modules/pyodide/pyodide.mjs";
-import * as tokenizers from "./tokenizer.js";
-import * as loop from "./loop.js";
-import * as profile from "./profile.js";
-import * as replay from "./replay.js";
-import * as weights from "./weights.js";
+import * as ahead from "./ahead.js";
+import { beginDownloads, Downloads, endDownloads } from "./downloads.js";
+import { MODULES } from "./modules.js";
+import { held } from "./shard.js";
+import { HOME, readSnapshot, startMaking } from "./snapshot.js";
+import { sha256, Store } from "./store.js";
 
 /**
  * @typedef {{id: number, method: string, params?: Record<string, any>, blobs?: Record<string, ArrayBuffer>}} Request
@@ -22,11 +23,16 @@ import * as weights from "./weights.js";
  * @typedef {object} Setting
  * @property {string} archive  URL of the zip with runtime_py, wgsl and the Python packages they need.
  * @property {string} [index]  Folder of Pyodide's files; left out in Node, which finds them itself.
+ * @property {boolean} [cache]  Whether what a load fetched is kept for the next one, see store.js.
  * @property {() => void} [afterPyodide]  Runs between Pyodide's start and the first Python import.
  * @property {(python: any) => object} [watch]  Gives what a test's host adds to `tabfire_worker`.
  */
 
-const HOME = "/lib/tabfire";
+const TELL_MS = 50;
+/** A snapshot of Python is made once nothing was asked for so long. */
+const IDLE_MS = 4000;
+/** The longest that Python waits for the files and kernels of its load to be asked for: then it keeps this thread busy. */
+const HEAD_START_MS = 1000;
 
 export class Core {
   /** @param {Post} post @param {Setting} setting */
@@ -35,37 +41,157 @@ export class Core {
     this.setting = setting;
     /** @type {Promise<any> | null} */
     this.booting = null;
+    /** @type {Promise<Store | null> | null} */
+    this.store = null;
+    /** @type {Promise<ArrayBuffer> | null} */
+    this.archive = null;
+    this.running = this.idleSince = 0;
+    this.fromSnapshot = false;
+    /** Pyodide, once it is up. @type {any} */
+    this.python = null;
+    /** @type {Promise<unknown>} */
+    this.headStart = Promise.resolve();
+    /** What loading did when, by `performance.now()`. @type {Record<string, {start: number, end: number}>} */
+    this.phases = {};
   }
 
   /** Answer one request. Never rejects: what goes wrong is posted. @param {Request} request */
   async receive(request) {
+    const early = request.method === "load" ? this.hurry(request) : null;
+    this.running += 1;
+    let good = false;
     try {
       this.booting ??= this.boot(request.id);
       const handle = await this.booting;
       const { reply, transfer } = await this.ask(handle, request);
+      good = !("error" in reply);
       this.post(reply, transfer);
     } catch (error) {
       this.post({ id: request.id, error: describe(error) }, []);
+    } finally {
+      early?.end(good);
+      this.running -= 1;
+      this.idleSince = performance.now();
     }
+  }
+
+  /** Let a bundle's files come, and its kernels compile, while Python starts. @param {Request} request */
+  hurry({ id, params = {} }) {
+    const keeps = this.setting.cache && params.cache !== false;
+    const store = (this.store ??= keeps ? Store.open() : Promise.resolve(null)); // a worker's first load decides
+    let told = -Infinity;
+    const progress = (/** @type {number} */ done, /** @type {number} */ total) => {
+      const now = performance.now();
+      if (done < total && now - told < TELL_MS) return;
+      told = now;
+      this.stage(id, "download", done, total);
+    };
+    const parallel = !this.python; // until Python is up it keeps this thread busy
+    const options = { store, text: params.kind !== "session", progress, parallel };
+    const downloads = beginDownloads(new Downloads(String(params.url), options));
+    const foreseen = new ahead.Ahead(downloads.url, store, () => this.notesName(downloads));
+    ahead.beginAhead(foreseen);
+    Object.assign(this.phases, { download: downloads.span, ahead: foreseen.span });
+    const bound = new Promise((resolve) => setTimeout(resolve, HEAD_START_MS));
+    this.headStart = Promise.race([Promise.all([downloads.listed, foreseen.decided]), bound]);
+    return {
+      end: (/** @type {boolean} */ good) => {
+        void endDownloads(downloads, good);
+        void ahead.endAhead(foreseen, good);
+      },
+    };
+  }
+
+  /** The zip of the runtime. */
+  fetchRuntime() {
+    return (this.archive ??= fetchArchive(this.setting.archive));
+  }
+
+  /** Where the notes on a bundle's kernels lie: under the hashes of all that decides them. @param {Downloads} downloads */
+  async notesName(downloads) {
+    const runtime = await sha256(await this.fetchRuntime());
+    return `kernels/${runtime}/${await downloads.hashOf("graph.json")}`;
   }
 
   /** Start Python and import the runtime. @param {number} id the call that sees the progress */
   async boot(id) {
-    const started = performance.now();
-    const archive = fetchArchive(this.setting.archive);
+    const archive = this.fetchRuntime();
     archive.catch(() => {}); // awaited below; must not count as unhandled while Pyodide starts
+    const start = performance.now();
     this.stage(id, "python");
-    const python = await loadPyodide({
-      ...(this.setting.index && { indexURL: this.setting.index }),
-      convertNullToNone: true, // WebGPU says null for "no adapter" and "no error"
-    });
+    const snapshot = await this.snapshot();
+    const python = (this.python = await this.startFrom(snapshot));
     this.setting.afterPyodide?.();
+    this.phase("python", start);
     this.stage(id, "runtime");
+    const unpack = performance.now();
     python.unpackArchive(await archive, "zip", { extractDir: HOME });
-    const bootMs = performance.now() - started;
-    this.register(python, bootMs);
-    python.runPython(`import sys; sys.path.insert(0, ${JSON.stringify(HOME)})`);
-    return python.pyimport("runtime_py.rpc").handle;
+    this.register(python, performance.now() - start);
+    if (!this.fromSnapshot) python.runPython(`import sys; sys.path.insert(0, ${JSON.stringify(HOME)})`);
+    const { handle } = python.pyimport("runtime_py.rpc");
+    this.phase("imports", unpack);
+    return handle;
+  }
+
+  /** Pyodide, from its snapshot if that works. @param {Uint8Array | null} snapshot @returns {Promise<any>} */
+  async startFrom(snapshot) {
+    if (!snapshot) return this.start(null);
+    held.bytes += snapshot.byteLength;
+    held.peak = Math.max(held.peak, held.bytes);
+    try {
+      const python = await this.start(snapshot);
+      this.fromSnapshot = true;
+      return python;
+    } catch (error) {
+      console.info(`Python starts without its snapshot: ${error}`);
+      for (const name of (await (await this.store)?.names("snapshot/")) ?? []) await (await this.store)?.drop(name);
+      return this.start(null);
+    } finally {
+      held.bytes -= snapshot.byteLength;
+    }
+  }
+
+  /** @param {Uint8Array | null} snapshot @returns {Promise<any>} */
+  start(snapshot) {
+    return loadPyodide({
+      ...(this.setting.index && { indexURL: this.setting.index }),
+      ...(snapshot && { _loadSnapshot: snapshot, _snapshotDeserializer: (/** @type {string} */ name) => MODULES[name] }),
+      convertNullToNone: true, // WebGPU says null for "no adapter" and "no error"
+      createPyodideModule: (/** @type {any} */ settings) => this.startModule(settings),
+    });
+  }
+
+  /** The memory of an earlier start with the same runtime, or null; then one is made when there is time. */
+  async snapshot() {
+    const store = await this.store;
+    const index = this.setting.index;
+    if (!store || !index) return null;
+    const named = async () => `snapshot/${await sha256(await this.fetchRuntime())}`;
+    const some = (await store.names("snapshot/")).length > 0; // else nothing is worth waiting for the zip
+    const kept = some ? await readSnapshot(store, await named()).catch(() => null) : null;
+    if (!kept) this.makeWhenIdle(async () => startMaking({ archive: this.setting.archive, index, name: await named() }));
+    return kept;
+  }
+
+  /** @param {() => Promise<void>} make */
+  makeWhenIdle(make) {
+    setTimeout(() => {
+      const idle = this.running === 0 && performance.now() - this.idleSince >= IDLE_MS;
+      if (idle) make().catch(() => {});
+      else this.makeWhenIdle(make);
+    }, IDLE_MS);
+  }
+
+  /** Start Pyodide's module; its files have been asked for. @param {any} settings */
+  async startModule(settings) {
+    const { default: create } = await importModule();
+    await this.headStart;
+    return create(settings);
+  }
+
+  /** Note a phase of loading that ends now. @param {string} name @param {number} start */
+  phase(name, start) {
+    this.phases[name] = { start, end: performance.now() };
   }
 
   /** Give Python the modules that it cannot import from files. @param {any} python @param {number} bootMs */
@@ -76,19 +202,19 @@ export class Core {
       pyodide_version: python.version,
       user_agent: globalThis.navigator?.userAgent,
       boot_ms: bootMs,
+      clock_ms: () => performance.now(),
+      phases: () => JSON.stringify(this.phases),
+      held_peak_bytes: () => held.peak,
+      from_snapshot: () => this.fromSnapshot,
       ...this.setting.watch?.(python),
     };
     python.registerJsModule("tabfire_worker", worker);
-    python.registerJsModule("tabfire_loop", loop);
-    python.registerJsModule("tabfire_profile", profile);
-    python.registerJsModule("tabfire_replay", replay);
-    python.registerJsModule("tabfire_weights", weights);
-    python.registerJsModule("tabfire_tokenizers", tokenizers);
+    for (const [name, module] of Object.entries(MODULES)) python.registerJsModule(name, module);
   }
 
-  /** @param {number} id @param {string} stage */
-  stage(id, stage) {
-    this.post({ id, event: { type: "progress", stage, done: 0, total: 0 } }, []);
+  /** @param {number} id @param {string} stage @param {number} [done] @param {number} [total] */
+  stage(id, stage, done = 0, total = 0) {
+    this.post({ id, event: { type: "progress", stage, done, total } }, []);
   }
 
   /**
@@ -112,6 +238,12 @@ export class Core {
       running.destroy?.();
     }
   }
+}
+
+/** @returns {Promise<any>} */
+function importModule() {
+  // @ts-ignore -- a file of Pyodide that has no types
+  return import("./node_modules/pyodide/pyodide.asm.mjs");
 }
 
 /** @param {string} url @returns {Promise<ArrayBuffer>} */

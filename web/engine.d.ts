@@ -26,8 +26,9 @@ export class TabfireError extends Error {
 }
 
 /**
- * How far loading is. Stages: "python" (Pyodide starts), "runtime" (tabfire is unpacked), "weights" (`done` and
- * `total` in bytes), "compile" (in pipelines). "weights" and "compile" run side by side.
+ * How far loading is. Stages: "python" (Pyodide starts), "runtime" (tabfire is unpacked), "download" (the bundle's files,
+ * `done` and `total` in bytes, beside "python"), "weights" (bytes on the GPU), "compile" (in pipelines). "weights" and
+ * "compile" run side by side. `done` never passes `total`, and reaches it.
  */
 export interface Progress {
   stage: string;
@@ -41,6 +42,14 @@ export interface LoadOptions {
   onProgress?: (progress: Progress) => void;
   /** Aborting ends the worker; `load` rejects with code "aborted" and nothing is left behind. */
   signal?: AbortSignal;
+  /**
+   * Whether the bundle's files are kept in the browser's Cache API, by their sha256, for a later load without the
+   * network. Default true; a window without room or without the API loads all the same. What is read from there is
+   * checked as if it had been downloaded, and fetched again where it was altered. Kept beside them: the WGSL of the
+   * bundle's kernels, which compiles while Python starts, and a snapshot of Python (31 MB), made when nothing is asked
+   * for some seconds after a load.
+   */
+  cache?: boolean;
   /** Where worker.js lies, if not beside engine.js. */
   worker?: string | URL;
 }
@@ -93,6 +102,14 @@ export interface Logits {
   data: Float32Array;
 }
 
+/** GPU time of one step. */
+export interface Profile {
+  /** Of every dispatch, in order. */
+  dispatches: { node: string; kernel: string; key: string; time_ms: number }[];
+  /** Of every kernel, the longest first; `share` is the part of the step, 0 to 1. */
+  kernels: { kernel: string; dispatches: number; time_ms: number; share: number }[];
+}
+
 export interface ModelEntry {
   id: string;
   name: string;
@@ -106,6 +123,9 @@ export class Engine {
   /** Return an engine for the bundle at `url`; rejects with `TabfireError`, and then frees all it had made. */
   static load(url: string | URL, options?: LoadOptions): Promise<Engine>;
 
+  /** Free the space of every bundle that `load` kept for this origin; engines that are loaded go on. */
+  static clearCache(): Promise<void>;
+
   /** Of loading: versions, `adapter`, `model` card, `defaults` (the sampling that the bundle recommends), `load_ms`. */
   readonly info: Record<string, any>;
 
@@ -118,7 +138,17 @@ export class Engine {
   /** Return the logits after each of `ids`, the first of them at `inputPos`; for checks and debugging. */
   logits(ids: number[], inputPos?: number): Promise<Logits>;
 
-  /** Return what runs and why: adapter, options, programs (node, kernel, key, reason), memory, timings. */
+  /**
+   * Run one step over `ids` behind what the cache holds, or at `inputPos` (and forget the cache from there on), with a
+   * GPU timestamp around every dispatch. Rejects with code "feature_missing" where the adapter has no timestamps.
+   */
+  profile(ids: number[], inputPos?: number): Promise<Profile>;
+
+  /**
+   * Return what runs and why: adapter, options, programs (node, kernel, key, reason), memory, timings (milliseconds of
+   * work), phases ([start, end] of each part of the load, in milliseconds since `load` was called: what overlaps ran
+   * side by side).
+   */
   report(): Promise<Record<string, any>>;
 
   /** Return the worker's numbers: `heap_bytes` is the size of Python's memory. */

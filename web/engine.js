@@ -4,6 +4,7 @@
 // Way of the data: a page -> engine.js -> client.js -> worker.js -> core.js -> runtime_py.
 
 import { TabfireError, WorkerClient } from "./client.js";
+import { clearStore } from "./store.js";
 
 export { TabfireError };
 
@@ -32,13 +33,13 @@ export class Engine {
   }
 
   /** @param {string | URL} url @param {import("./engine.d.ts").LoadOptions} [options] */
-  static async load(url, { options = {}, onProgress, signal, worker } = {}) {
+  static async load(url, { options = {}, onProgress, signal, worker, cache = true } = {}) {
     if (signal?.aborted) throw aborted();
     const client = new WorkerClient(new URL(worker ?? "./worker.js", import.meta.url));
     const stop = () => client.close(aborted());
     signal?.addEventListener("abort", stop, { once: true });
     try {
-      const params = { url: new URL(url, document.baseURI).href, options };
+      const params = { url: new URL(url, document.baseURI).href, options, cache };
       const { result } = await client.call("load", params, (event) => onProgress?.(event));
       return new Engine(client, result);
     } catch (error) {
@@ -47,6 +48,10 @@ export class Engine {
     } finally {
       signal?.removeEventListener("abort", stop);
     }
+  }
+
+  static async clearCache() {
+    await clearStore();
   }
 
   /** @param {import("./engine.d.ts").Message[]} messages @param {GenerateOptions} [options] */
@@ -112,6 +117,11 @@ export class Engine {
   async logits(ids, inputPos = 0) {
     const { result, blobs } = await this.ask("logits", { ids, input_pos: inputPos });
     return { shape: result.arrays.logits.shape, data: new Float32Array(blobs.logits) };
+  }
+
+  /** @param {number[]} ids @param {number} [inputPos] */
+  async profile(ids, inputPos) {
+    return (await this.ask("profile", { ids, input_pos: inputPos ?? null })).result;
   }
 
   async report() {

@@ -2,15 +2,16 @@
  * Several steps of a program in a row, each fed by the token that the one before it chose on the GPU.
  *
  * Nothing comes back between them: a group of steps is submitted, and one `mapAsync` brings its ids. Two groups may be
- * under way at once (two `slots`), so that the GPU has work while the host reads.
- * Given to Python with `registerJsModule`; runtime_py/loop.py fills `words`, one step's after the other.
+ * under way at once, each with a staging buffer of its own, so that the GPU has work while the host reads.
+ * Given to Python with `registerJsModule`; runtime_py/loop.py fills `words`, one step's after the other, and makes one
+ * call a group.
  */
 
 import { record } from "./replay.js";
 
 /** @typedef {import("./replay.js").Program} Program */
 
-export const SLOTS = 2;
+const GROUPS = 2;
 
 export class Loop {
   /** @param {Program} program its step reads and writes `token` @param {GPUBuffer} token @param {number} capacity most steps a group */
@@ -19,15 +20,15 @@ export class Loop {
     this.token = token;
     this.step = program.spec.wordCount;
     this.words = new Int32Array(capacity * this.step);
-    this.ids = new Int32Array(capacity);
-    this.id_bytes = new Uint8Array(this.ids.buffer); // what Python copies from
-    this.stagings = Array.from({ length: SLOTS }, () =>
-      program.device.createBuffer({
-        label: "ids",
-        size: Math.max(16, 4 * capacity),
-        usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST,
-      }),
-    );
+    this.size = Math.max(16, 4 * capacity);
+    /** @type {{count: number, staging: GPUBuffer}[]} groups under way, the oldest first */
+    this.pending = [];
+    this.free = Array.from({ length: GROUPS }, () => this.staging());
+  }
+
+  staging() {
+    const usage = GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST;
+    return this.program.device.createBuffer({ label: "ids", size: this.size, usage });
   }
 
   /** The bytes of `words` for a group of `count` steps, for Python to assign to. @param {number} count */
@@ -40,28 +41,42 @@ export class Loop {
     this.program.device.queue.writeBuffer(this.token, 0, new Int32Array([id]));
   }
 
-  /** Submit `count` steps whose ids go to `slot`. @param {number} count @param {number} slot */
-  submit(count, slot) {
+  /** Submit a group of `count` steps. @param {number} count */
+  submit(count) {
     const { device, spec } = this.program;
+    const staging = this.free.shift() ?? this.staging(); // none is free where a wait was cancelled
     for (let i = 0; i < count; i++) {
       const base = i * this.step;
       device.queue.writeBuffer(spec.params, 0, this.words, base, spec.paramWords);
       const encoder = device.createCommandEncoder();
       record(encoder, spec, this.words, base);
-      encoder.copyBufferToBuffer(this.token, 0, this.stagings[slot], 4 * i, 4);
+      encoder.copyBufferToBuffer(this.token, 0, staging, 4 * i, 4);
       device.queue.submit([encoder.finish()]);
     }
+    this.pending.push({ count, staging });
   }
 
-  /** Wait for a submitted group and copy its ids to `ids`. @param {number} count @param {number} slot */
-  async read(count, slot) {
-    const staging = this.stagings[slot];
-    await staging.mapAsync(GPUMapMode.READ);
-    this.ids.set(new Int32Array(staging.getMappedRange(0, Math.max(16, 4 * count)), 0, count));
+  /**
+   * Submit a group, unless `count` is 0, and wait for the oldest one under way.
+   * @param {number} count
+   * @returns {Promise<string>} its ids with commas between: a string costs Python no proxy
+   */
+  advance(count) {
+    if (count) this.submit(count);
+    return this.read();
+  }
+
+  async read() {
+    const { count, staging } = /** @type {{count: number, staging: GPUBuffer}} */ (this.pending.shift());
+    await staging.mapAsync(GPUMapMode.READ, 0, this.size);
+    const ids = new Int32Array(staging.getMappedRange(0, this.size), 0, count).join();
     staging.unmap();
+    this.free.push(staging);
+    return ids;
   }
 
   destroy() {
-    for (const buffer of [...this.stagings, this.token]) buffer.destroy();
+    for (const { staging } of this.pending) staging.destroy();
+    for (const buffer of [...this.free, this.token]) buffer.destroy();
   }
 }

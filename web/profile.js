@@ -46,10 +46,12 @@ async function timeRange(program, first, last) {
     const pass = encoder.beginComputePass({
       timestampWrites: { querySet, beginningOfPassWriteIndex: at, endOfPassWriteIndex: at + 1 },
     });
-    pass.setPipeline(spec.pipelines[i]);
-    pass.setBindGroup(0, spec.groups[i]);
-    const g = spec.grids[i];
-    pass.dispatchWorkgroups(words[g], words[g + 1], words[g + 2]);
+    if (spec.serves[i] & words[spec.wantedAt]) {
+      pass.setPipeline(spec.pipelines[i]);
+      pass.setBindGroup(0, spec.groups[i]);
+      const g = spec.grids[i];
+      pass.dispatchWorkgroups(words[g], words[g + 1], words[g + 2]);
+    }
     pass.end();
   }
   encoder.resolveQuerySet(querySet, 0, count, resolved, 0);

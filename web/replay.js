@@ -2,7 +2,8 @@
  * One step of a program: write what changed, record every dispatch in one pass, submit once, map the outputs.
  *
  * Python prepares the flat lists once (runtime_py/program.py) and fills `words` before each step; the layout of
- * `words` is [parameter blocks | grids, 3 words each | output byte counts | input word counts | input words].
+ * `words` is [parameter blocks | grids, 3 words each | output byte counts | input word counts | input words | wanted].
+ * A step runs the dispatches, and brings the outputs, that have a bit in common with `wanted`.
  * Given to Python with `registerJsModule`; needs no `eval`, so a strict CSP holds.
  */
 
@@ -14,20 +15,24 @@
  * @property {GPUComputePipeline[]} pipelines one a dispatch
  * @property {GPUBindGroup[]} groups one a dispatch
  * @property {number[]} grids index into `words` of each dispatch's grid
+ * @property {number[]} serves bits of each dispatch: the outputs that it feeds, and the bit that is always wanted
+ * @property {number} wantedAt index into `words` of the wanted bits
  * @property {{buffer: GPUBuffer, at: number, countAt: number}[]} inputs small inputs that travel in `words`
- * @property {{buffer: GPUBuffer, at: number, bytesAt: number}[]} outputs where each output goes in `staging`
+ * @property {{buffer: GPUBuffer, at: number, bytesAt: number, bit: number}[]} outputs where each output goes in `staging`
  * @property {GPUBuffer} staging mappable buffer that receives the outputs
  */
 
 /**
- * Record every dispatch of a step in one pass.
+ * Record the dispatches of a step in one pass.
  * @param {GPUCommandEncoder} encoder @param {Spec} spec @param {Int32Array} words @param {number} base where the step's words start
  */
 export function record(encoder, spec, words, base) {
-  const { pipelines, groups, grids } = spec;
+  const { pipelines, groups, grids, serves } = spec;
+  const wanted = words[base + spec.wantedAt];
   const pass = encoder.beginComputePass();
   let current = null;
   for (let i = 0; i < pipelines.length; i++) {
+    if (!(serves[i] & wanted)) continue;
     if (pipelines[i] !== current) pass.setPipeline((current = pipelines[i]));
     pass.setBindGroup(0, groups[i]);
     const g = base + grids[i];
@@ -64,20 +69,28 @@ export class Program {
     this.finish(encoder);
   }
 
-  /** Copy the outputs to `staging` and submit. @param {GPUCommandEncoder} encoder */
+  /** The outputs that this step wants. */
+  wanted() {
+    return this.spec.outputs.filter(({ bit }) => bit & this.words[this.spec.wantedAt]);
+  }
+
+  /** Copy the wanted outputs to `staging` and submit. @param {GPUCommandEncoder} encoder */
   finish(encoder) {
-    const { outputs, staging } = this.spec;
-    for (const { buffer, at, bytesAt } of outputs) {
-      encoder.copyBufferToBuffer(buffer, 0, staging, at, this.words[bytesAt]);
+    for (const { buffer, at, bytesAt } of this.wanted()) {
+      encoder.copyBufferToBuffer(buffer, 0, this.spec.staging, at, this.words[bytesAt]);
     }
     this.device.queue.submit([encoder.finish()]);
   }
 
-  /** Wait for the submitted step and copy its outputs to `result`. */
+  /** Wait for the submitted step and copy its wanted outputs to `result`. */
   async read() {
     const { staging } = this.spec;
-    await staging.mapAsync(GPUMapMode.READ);
-    for (const { at, bytesAt } of this.spec.outputs) {
+    const outputs = this.wanted().filter(({ bytesAt }) => this.words[bytesAt] > 0);
+    if (!outputs.length) return this.device.queue.onSubmittedWorkDone();
+    const last = outputs[outputs.length - 1];
+    const end = last.at + this.words[last.bytesAt];
+    await staging.mapAsync(GPUMapMode.READ, outputs[0].at, end - outputs[0].at);
+    for (const { at, bytesAt } of outputs) {
       this.result.set(new Uint8Array(staging.getMappedRange(at, this.words[bytesAt])), at);
     }
     staging.unmap();
@@ -87,6 +100,11 @@ export class Program {
   async run() {
     this.submit();
     await this.read();
+  }
+
+  /** A part of `result`, for Python to copy from. @param {number} at @param {number} size both in bytes */
+  view(at, size) {
+    return new Uint8Array(this.result.buffer, at, size);
   }
 
   /** A copy of one output's bytes, for outputs that Python should not copy whole. @param {number} index */

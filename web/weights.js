@@ -1,9 +1,12 @@
 /**
- * Weights travel from `fetch` to `queue.writeBuffer`, chunk by chunk, and never through the Python heap.
+ * Weights travel from `fetch` to `queue.writeBuffer`, shard by shard, and never through the Python heap.
  *
- * A shard is kept until its end only to be hashed by WebCrypto (which has no incremental form); a shard has at most
- * 64 MiB, so that is the bound on the memory that a download in flight holds.
+ * Input:  shards (downloads.js) and the GPU buffers that they fill. Output: filled buffers, or a fault.
+ * Way of the data: downloads -> weights -> the GPU; runtime_py/device.py calls it as `tabfire_weights`.
  */
+
+import { Downloads, downloadsOf } from "./downloads.js";
+import { up4 } from "./shard.js";
 
 /**
  * @typedef {object} Target
@@ -11,92 +14,60 @@
  * @property {number} size bytes
  * @property {GPUBuffer} buffer
  * @property {number} at first byte in the buffer
+ *
+ * @typedef {import("./shard.js").ShardFile & {targets: Target[]}} WeightFile
  */
 
-/** An error that Python turns into a typed one. @param {string} code @param {string} message */
-function fault(code, message) {
-  return Object.assign(new Error(`${code}|${message}`), { name: "TabfireFault" });
+const PARALLEL = 3;
+
+/** The bytes of a file of the bundle at `url`. @param {string} url @param {string} path */
+export function readFile(url, path) {
+  return downloadsOf(url).read(path);
 }
 
-/** @param {number} n */
-const up4 = (n) => (n + 3) & ~3;
-
 /**
- * Write the bytes `[from, to)` of a shard that have arrived to every target they touch.
- * Offsets within a target stay multiples of 4, as writeBuffer demands: `from` and `to` are, or `to` is the end.
- * @param {GPUQueue} queue @param {Uint8Array<ArrayBuffer>} shard @param {Target[]} targets @param {number} from @param {number} to
+ * Write one shard to its targets, once its size and sha256 are right. A size is padded to a multiple of 4, as
+ * writeBuffer demands: buffers have that room.
+ * @param {GPUQueue} queue @param {Downloads} downloads @param {WeightFile} file
  */
-function write(queue, shard, targets, from, to) {
-  for (const { offset, size, buffer, at } of targets) {
-    const first = Math.max(from, offset);
-    const last = Math.min(to, offset + size);
-    if (first >= last) continue;
-    queue.writeBuffer(buffer, at + first - offset, shard, first, up4(last - first));
+async function upload(queue, downloads, file) {
+  const shard = await downloads.shard(file);
+  try {
+    const bytes = await shard.bytes;
+    if (!bytes) return;
+    for (const { offset, size, buffer, at } of file.targets) queue.writeBuffer(buffer, at, bytes, offset, up4(size));
+  } finally {
+    downloads.release(shard);
   }
 }
 
 /**
- * Fetch one shard, write it to its targets as it comes, check size and sha256.
+ * Stream all shards of the bundle at `url`, a few at a time.
  * @param {GPUDevice} device
- * @param {{url: string, path: string, sizeBytes: number, sha256: string, targets: Target[]}} file
- * @param {(bytes: number) => void} progress told the bytes of each chunk
- * @param {AbortSignal} [signal]
- */
-export async function streamShard(device, file, progress, signal) {
-  const { url, path, sizeBytes, sha256, targets } = file;
-  const response = await fetch(url, { cache: "no-store", signal });
-  if (!response.ok || !response.body) throw fault("bad_bundle", `${path}: HTTP status ${response.status}`);
-  const shard = new Uint8Array(up4(sizeBytes));
-  const reader = response.body.getReader();
-  let have = 0;
-  let written = 0;
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) break;
-    if (have + value.length > sizeBytes) {
-      await reader.cancel();
-      throw fault("integrity", `${path} is longer than the ${sizeBytes} bytes of its manifest`);
-    }
-    shard.set(value, have);
-    have += value.length;
-    const ready = have === sizeBytes ? have : have & ~3;
-    write(device.queue, shard, targets, written, ready);
-    written = ready;
-    progress(value.length);
-  }
-  if (have !== sizeBytes) {
-    throw fault("integrity", `${path} is truncated: ${have} bytes, its manifest says ${sizeBytes}`);
-  }
-  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", shard.subarray(0, sizeBytes)));
-  const hex = Array.from(digest, (b) => b.toString(16).padStart(2, "0")).join("");
-  if (hex !== sha256) {
-    throw fault("integrity", `${path} has sha256 ${hex}, its manifest says ${sha256}: the file was altered`);
-  }
-}
-
-/**
- * Stream all shards, a few at a time.
- * @param {GPUDevice} device
- * @param {Parameters<typeof streamShard>[1][]} files
+ * @param {string} url
+ * @param {WeightFile[]} files
  * @param {((done: number, total: number) => void) | null} progress
- * @param {number} [parallel]
  */
-export async function streamWeights(device, files, progress, parallel = 3) {
+export async function streamWeights(device, url, files, progress) {
   const total = files.reduce((sum, file) => sum + file.sizeBytes, 0);
-  const controller = new AbortController();
+  const downloads = downloadsOf(url);
   let done = 0;
   let next = 0;
-  const tell = (/** @type {number} */ bytes) => {
-    done += bytes;
-    progress?.(done, total);
-  };
+  let failed = false;
   const lane = async () => {
-    while (next < files.length) await streamShard(device, files[next++], tell, controller.signal);
+    while (next < files.length && !failed) {
+      const file = files[next++];
+      await upload(device.queue, downloads, file);
+      done += file.sizeBytes;
+      if (!failed) progress?.(done, total);
+    }
   };
   try {
-    await Promise.all(Array.from({ length: Math.min(parallel, files.length) }, lane));
+    await Promise.all(Array.from({ length: Math.min(PARALLEL, files.length) }, lane));
   } catch (error) {
-    controller.abort();
+    failed = true;
     throw error;
+  } finally {
+    if (downloads.users === 0) await downloads.close(false); // else core.js ends them with the load
   }
 }

@@ -1,6 +1,6 @@
 {#-
 purpose: linear for one to sixteen rows of x on a GPU, weights quantised or f32; every weight is read once for all rows
-formula: y[m,n] = sum_k xn[m,k] * w[n,k] + bias[n] + residual[m,n], xn = x or rms_norm(x) * norm_weight; with act: act(y[n]) * y[n + cols]
+formula: y[m,n] = sum_k xn[m,k] * w[n,k] + bias[n] + residual[m,n], xn = x or rms_norm(x) * norm_weight; with act: act(y[n]) * y[n + cols]; with multiply=f16 x and w are rounded to f16 first
 bindings:
   0 x            array<vec4<f32>> (array<f32> unless 4 divides K)  [rows, K]  read
   1 codes        array<vec4<u32>>  [N, words] (weight f32 [N, K] for scheme f32)  read
@@ -19,62 +19,100 @@ axes:
   scale_type: f16, f32
   group: int
   k: int
+  multiply: f32, f16
   rows: 1..16
   cols: 1..16
   threads: 32, 64, 128, 256
-  reduce: subgroup, workgroup
+  reduce: team, subgroup, workgroup
+  lanes: int  # threads of a subgroup with reduce=team, else 0
   norm: bool
   eps: float
   bias: bool
   residual: bool
   act: none, silu, gelu_tanh
-requires: none (subgroups for reduce=subgroup)
-launch: a workgroup computes `cols` outputs of all rows; its threads walk K in blocks of four chunks (16 bytes of codes).
-  Grid x (folded over y) counts tiles of outputs. Right for every subgroup size: each subgroup leaves one partial sum.
-accuracy: f32 products and sums, one partial sum a thread; 1/rms is multiplied in at the end
+requires: none (subgroups for reduce=team and subgroup, shader-f16 for multiply=f16, which has no norm)
+launch: a workgroup computes `cols` outputs of all rows, with reduce=team each of its subgroups does. Its threads walk K in blocks
+  of four chunks (16 bytes of codes). Grid x (folded over y) counts tiles of outputs. subgroup: right for every size, each leaves
+  one partial sum; team: for devices whose subgroups all have `lanes` threads.
+accuracy: products of f32, or of f16 factors (then exact); f32 sums, one partial sum a thread; 1/rms is multiplied in at the end
 -#}
 {% import "macros/quant.wgsl" as quant with context %}
+{% import "macros/dequant.wgsl" as weights with context %}
+{% import "macros/partial_sums.wgsl" as partial with context %}
 {% import "macros/linear.wgsl" as linear with context %}
+{% set half = multiply == "f16" %}
+{% set offset = quant.offset and not half %}
 {% set gated = act != "none" %}
 {% set streams = cols * (2 if gated else 1) %}
 {% set sums = rows * streams + (rows if norm else 0) %}
+{% set team = reduce == "team" %}
+{% set own, step = ("lane", "LANES") if team else ("thread", "THREADS") %}
+{% set exact = k % (4 * quant.chunk) == 0 %}
 {% set halves = ["low", "high"] if quant.q4 else ["low"] %}
 {% set unit = quant.unit if quant.quantised else 4 %}
 {% set x_type = "vec4<f32>" if k % 4 == 0 else "f32" %}
 {% set code_type = "vec4<u32>" if quant.quantised else x_type %}
-{% if reduce == "subgroup" %}
+{# Four codes as floats, or with multiply=f16 the weights that they stand for, rounded. #}
+{% macro values(side, c) -%}
+{% if half and quant.quantised -%}
+rounded({{ side }}_weight(w[j][{{ c }}], scale[j]))
+{%- elif half -%}
+rounded(w[j][{{ c }}])
+{%- else -%}
+{{ side }}(w[j][{{ c }}])
+{%- endif %}
+{%- endmacro %}
+{% if half %}
+enable f16;
+{% endif %}
+{% if reduce != "workgroup" %}
 enable subgroups;
 {% endif %}
 
 {{ linear.bindings(x_type, code_type) }}
 {{ quant.constants() }}
-const THREADS = {{ threads }}u;
+const {{ step }} = {{ lanes if team else threads }}u;
 const BLOCKS = {{ (quant.chunks + 3) // 4 }}u;
 const ROWS = {{ rows }}u;
 const STREAMS = {{ streams }}u;  // rows of the weight that a workgroup reads
 const SUMS = {{ sums }}u;
+{% if not team %}
 var<workgroup> partial: array<f32, {{ sums * (threads // 4 if reduce == "subgroup" else threads) }}>;
+{% endif %}
 
 {{ quant.decode() }}
 {{ quant.fetch_block() }}
 {{ quant.scale_at() }}
-{{ linear.load4("x", "load_x", "m * K + ") }}
+{% if half %}
+{{ weights.by_word() }}
+// A compiler may take f32(f16(x)) for x (Mesa does); a zero that it cannot know, mixed into the bits, forbids that.
+fn rounded(value: vec4<f32>) -> vec4<f32> {
+    let bits = bitcast<vec2<u32>>(vec4<f16>(value)) ^ vec2<u32>(params.stride >> 31u);
+    return vec4<f32>(bitcast<vec4<f16>>(bits));
+}
+
+{% endif %}
+{{ linear.load4("x", "load_x", "m * K + ", exact) }}
 {% if norm %}
-{{ linear.load4("norm_weight", "load_norm", "") }}
+{{ linear.load4("norm_weight", "load_norm", "", exact) }}
 {% endif %}
 {{ linear.store() }}
 @compute @workgroup_size({{ threads }})
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
         @builtin(local_invocation_index) thread: u32
 {%- if reduce == "subgroup" %}, @builtin(subgroup_size) width: u32{% endif %}) {
+{% if team %}
+    let lane = thread % LANES;
+    let col = ((group.x + group.y * groups.x) * {{ threads // lanes }}u + thread / LANES) * {{ cols }}u;
+{% else %}
     let col = (group.x + group.y * groups.x) * {{ cols }}u;
-    let last_row = u32(max(params.rows, 1) - 1);
+{% endif %}
     var sums: array<f32, SUMS>;
     var n: array<u32, STREAMS>;
     for (var j = 0u; j < STREAMS; j++) {
         n[j] = min(col + j % {{ cols }}u, params.cols - 1u){{ " + (j / " ~ cols ~ "u) * params.cols" if gated }};
     }
-    for (var b = thread; b < BLOCKS; b += THREADS) {
+    for (var b = {{ own }}; b < BLOCKS; b += {{ step }}) {
         var w: array<Block, STREAMS>;
         for (var j = 0u; j < STREAMS; j++) {
             w[j] = fetch_block(n[j], b);
@@ -91,80 +129,44 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
         {
 {% endif %}
             for (var m = 0u; m < ROWS; m++) {
-                let row = min(m, last_row);
-{% if quant.offset %}
+{% if rows > 1 %}
+                if (i32(m) >= params.rows) {
+                    break;
+                }
+{% endif %}
+                var part: array<f32, STREAMS>;
+{% if offset %}
                 var sum = 0.0;
 {% endif %}
 {% for c in range(u, u + unit) %}
-{% for half in halves %}
-                var x{{ c }}_{{ half }} = load_x(row, {{ quant.chunk }}u * (4u * b + {{ c }}u){{ " + 4u" if half == "high" }});
+{% for side in halves %}
+{% set at = quant.chunk ~ "u * (4u * b + " ~ c ~ "u)" ~ (" + 4u" if side == "high" else "") %}
+                {
+                    var v = {{ "rounded(load_x(m, " ~ at ~ "))" if half else "load_x(m, " ~ at ~ ")" }};
 {% if norm %}
-                sums[ROWS * STREAMS + m] += dot(x{{ c }}_{{ half }}, x{{ c }}_{{ half }});
-                x{{ c }}_{{ half }} *= load_norm({{ quant.chunk }}u * (4u * b + {{ c }}u){{ " + 4u" if half == "high" }});
+                    sums[ROWS * STREAMS + m] += dot(v, v);
+                    v *= load_norm({{ at }});
 {% endif %}
-{% if quant.offset %}
-                sum += dot(x{{ c }}_{{ half }}, vec4<f32>(1.0));
+{% if offset %}
+                    sum += dot(v, vec4<f32>(1.0));
 {% endif %}
-{% if quant.q4 %}
-                x{{ c }}_{{ half }} *= {{ half | upper }}_UNIT;
+{% if quant.q4 and not half %}
+                    v *= {{ side | upper }}_UNIT;
 {% endif %}
+                    for (var j = 0u; j < STREAMS; j++) {
+                        part[j] += dot({{ values(side, c) }}, v);
+                    }
+                }
 {% endfor %}
 {% endfor %}
                 for (var j = 0u; j < STREAMS; j++) {
-                    var part = 0.0;
-{% for c in range(u, u + unit) %}
-                    part += {% for half in halves %}dot({{ half }}(w[j][{{ c }}]), x{{ c }}_{{ half }}){{ " + " if not loop.last }}{% endfor %};
-{% endfor %}
-                    sums[m * STREAMS + j] += {{ "scale[j].x * " if quant.quantised }}part{{ " + scale[j].y * sum" if quant.offset }};
+                    sums[m * STREAMS + j] += {{ "scale[j].x * " if quant.quantised and not half }}part[j]{{ " + scale[j].y * sum" if offset }};
                 }
             }
         }
 {% endfor %}
     }
-{% if reduce == "subgroup" %}
-    let slot = thread / width;
-    for (var i = 0u; i < SUMS; i++) {
-        let sum = subgroupAdd(sums[i]);
-        if (thread % width == 0u) {
-            partial[slot * SUMS + i] = sum;
-        }
-    }
-    workgroupBarrier();
-    let slots = (THREADS + width - 1u) / width;
-{% else %}
-    for (var i = 0u; i < SUMS; i++) {
-        partial[thread * SUMS + i] = sums[i];
-    }
-    workgroupBarrier();
-    for (var half = THREADS / 2u; half > 0u; half /= 2u) {
-        if (thread < half) {
-            for (var i = 0u; i < SUMS; i++) {
-                partial[thread * SUMS + i] += partial[(thread + half) * SUMS + i];
-            }
-        }
-        workgroupBarrier();
-    }
-    let slots = 1u;
-{% endif %}
-    for (var i = thread; i < {{ rows * cols }}u; i += THREADS) {
-        let m = i / {{ cols }}u;
-        let j = i % {{ cols }}u;
-{% if norm %}
-        let scale = inverseSqrt(total(ROWS * STREAMS + m, slots) / f32(K) + {{ eps | f32 }});
-{% endif %}
-{% set by = " * scale" if norm else "" %}
-        let value = total(m * STREAMS + j, slots){{ by }};
-{% if gated %}
-        let up = total(m * STREAMS + {{ cols }}u + j, slots){{ by }};
-{% endif %}
-        store(m, col + j, value{{ ", up" if gated }});
-    }
+    {{ partial.finish(eps | f32) }}
 }
 
-fn total(i: u32, slots: u32) -> f32 {
-    var sum = 0.0;
-    for (var s = 0u; s < slots; s++) {
-        sum += partial[s * SUMS + i];
-    }
-    return sum;
-}
+{{ partial.total() if not team }}

@@ -12,8 +12,10 @@ Way of the data: disk -> server -> the browser. `serve.py` runs one; every host 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pathlib
+import socket
 import sys
 import threading
 from http.server import ThreadingHTTPServer
@@ -46,6 +48,7 @@ class Server(ThreadingHTTPServer):
         self.web, self.models, self.gzip = web, models, gzip
         self.channels: dict[str, Channel] = {}
         self.bundles: list[pathlib.Path] = []
+        self._connections: set[socket.socket] = set()
         if not 0 <= port <= 65535:
             raise OptionError(f"there is no port {port}", hint="give --port 0 to 65535")
         try:
@@ -67,10 +70,23 @@ class Server(ThreadingHTTPServer):
         return self
 
     def stop(self) -> None:
-        """Stop serving and free the port."""
+        """Stop serving, hang up on who is still connected, and free the port."""
         if self._thread.is_alive():
             self.shutdown()
         self.server_close()
+        for connection in list(self._connections):
+            with contextlib.suppress(OSError):  # its thread may be closing it
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer a connection in a thread of its own, and remember it until it is closed."""
+        self._connections.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection."""
+        self._connections.discard(request)
+        super().shutdown_request(request)
 
     def __enter__(self) -> Self:
         return self.start()

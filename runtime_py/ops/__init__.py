@@ -11,7 +11,10 @@ import importlib
 
 from runtime_py.ops.base import OpDef
 
-FAMILIES = ("elementwise", "shape", "reduce", "norm", "linear", "embedding", "rope", "attention")
+FAMILIES = (
+    *("elementwise", "shape", "reduce", "norm", "linear", "embedding", "rope", "attention"),
+    "sampling",
+)
 
 
 def _collect() -> dict[str, OpDef]:

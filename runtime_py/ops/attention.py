@@ -18,9 +18,12 @@ key gives zeros (torch's rule since 2.5).
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from runtime_py.ops import attention_routes as routes
 from runtime_py.ops import layout
 from runtime_py.ops.attention_node import Attention
+from runtime_py.ops.attention_tiled import Tiling
 from runtime_py.ops.base import Axis, Dispatch, KernelKey, Lowering, OpDef, key
 from runtime_py.ops.cache import cache_reason, update, update_reason
 from runtime_py.ops.layout import fits
@@ -51,11 +54,19 @@ KEYS: tuple[KernelKey, ...] = (
     key("attention_split", head_dim=64, partial=True, **_CPU, **_PLAIN),
     key("attention_split", head_dim=64, partial=True, **_GPU, **_RULES),
     key("attention_split", head_dim=6, partial=False, **_ODD, **_FREE),
-    key("attention_combine"),
+    key("attention_decode", head_dim=64, heads=3, threads=128, tile=64, partial=True, **_PLAIN),
+    key("attention_decode", head_dim=40, heads=1, threads=64, tile=32, partial=False, **_RULES),
+    key("attention_decode", head_dim=128, heads=4, threads=128, tile=64, partial=True, **_FREE),
+    key("attention_combine", vec=4, units=16, lanes=1),
+    key("attention_combine", vec=4, units=16, lanes=16),
+    key("attention_combine", vec=1, units=6, lanes=16),
     key("attention_stream", head_dim=64, rows=8, columns=8, **_PLAIN),
     key("attention_stream", head_dim=40, rows=4, columns=4, **_RULES),
     key("attention_stream", head_dim=6, rows=1, columns=4, **_FREE),
     key("attention_stream", head_dim=64, rows=2, columns=4, **_PLAIN),
+    key("attention_tiled", head_dim=64, **asdict(Tiling(32, 64, 128, 16, 2, 1)), **_PLAIN),
+    key("attention_tiled", head_dim=40, **asdict(Tiling(16, 32, 64, 16, 2, 2)), **_RULES),
+    key("attention_tiled", head_dim=80, **asdict(Tiling(64, 32, 128, 16, 2, 1)), **_FREE),
     key("attention_scores", **_PLAIN),
     key("attention_scores", **_RULES),
     key("attention_scores", **_FREE),
@@ -239,8 +250,10 @@ def _query_shape(graph: Graph, node: Node) -> tuple[Shape, ...]:
 
 
 _ROUTES = (
+    "attention_decode",
     "attention_split",
     "attention_combine",
+    "attention_tiled",
     "attention_stream",
     "attention_scores",
     "attention_softmax",

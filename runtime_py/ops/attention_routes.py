@@ -4,52 +4,29 @@ Input:  an `Attention`: names, sizes, strides and rules of one node, whatever th
 Output: dispatches of one route, each with the reason for it.
 Way of the data: `ops.attention` describes the node, this module lowers it.
 
-split         few tokens: the context in splits side by side, then `attention_combine`. A workgroup
-              serves all query heads of a KV head, so K and V are read once.
-stream        many tokens: tiles of query rows against tiles of keys, online softmax, no S x C
-              scores.
+split         few tokens: the context in splits side by side (`ops.attention_split`).
+tiled         many tokens on a GPU: tiles of query rows against tiles of keys, online softmax, no
+              S x C scores, sums in registers (`ops.attention_tiled`).
+stream        the same on a CPU adapter, and for a D that the tiled route does not take.
 materialized  scores, softmax, weighted sum through an S x C scratch: the plain reference, on
               request.
 
-A program whose S can be both few and many gets both routes; the grid of the wrong one is empty in
-each step.
+A program whose S can be both few and many gets split and one of tiled and stream; the grid of the
+wrong one is empty in each step.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass, replace
 
 from runtime_py.errors import OptionError
 from runtime_py.ops import layout
 from runtime_py.ops.attention_materialized import materialized
 from runtime_py.ops.attention_node import Attention, common_axes, common_params, reads
-from runtime_py.ops.base import Binding, Dispatch, Lowering, Param, key
-from runtime_py.symbols import Expr, ceil_div, combine, product
+from runtime_py.ops.attention_split import FEW, split
+from runtime_py.ops.attention_tiled import tiled, tiling_for
+from runtime_py.ops.base import Binding, Dispatch, Lowering, key
+from runtime_py.symbols import Expr, ceil_div, combine
 
-FEW = 16  # tokens from which on a tile of query rows is full enough for the streaming route
-MAX_HEADS = 8  # query heads of a workgroup in the split route (registers)
 STREAM_ROWS, STREAM_KEYS = 32, 32
-WORKGROUP_BYTES = 16384  # WebGPU's default limit, which every device has
-
-
-@dataclass(frozen=True)
-class SplitTuning:
-    """Sizes of the split route, the axes of wgsl/attention_split.wgsl; `chunk` is keys a split."""
-
-    vec: int
-    heads: int
-    threads: int
-    tile: int
-    rows: int
-    across: int
-    chunk: int
-
-    def workgroup_bytes(self, head_dim: int) -> int:
-        """Return the workgroup memory that the kernel declares."""
-        slices = self.threads // self.across
-        pool = max(self.tile * self.heads * 4, slices * self.heads * head_dim)
-        peaks = self.heads * max(min(8, self.threads // self.heads), slices, 1)
-        return 4 * (self.heads * head_dim + pool + self.heads * self.tile + peaks)
 
 
 def lower(ctx: Lowering, a: Attention) -> list[Dispatch]:
@@ -66,13 +43,21 @@ def lower(ctx: Lowering, a: Attention) -> list[Dispatch]:
     if most < FEW:
         return split(ctx, a, 1, f"split: {_span(least, most)} a step, fewer than {FEW}")
     if least >= FEW:
-        return stream(ctx, a, 1, f"stream: {_span(least, most)} a step, at least {FEW}")
+        return prefill(ctx, a, 1, f"{_span(least, most)} a step, at least {FEW}")
     many = layout.indicator(ctx, combine("//", a.tokens, FEW))
     few = combine("-", 1, many)
     return [
         *split(ctx, a, few, f"split: in steps of fewer than {FEW} tokens (of {least} to {most})"),
-        *stream(ctx, a, many, f"stream: in steps of at least {FEW} tokens (of {least} to {most})"),
+        *prefill(ctx, a, many, f"in steps of at least {FEW} tokens (of {least} to {most})"),
     ]
+
+
+def prefill(ctx: Lowering, a: Attention, enabled: Expr, reason: str) -> list[Dispatch]:
+    """Return the route of many tokens: tiled where it applies, else stream."""
+    tiling = tiling_for(ctx, a)
+    if tiling is None:
+        return stream(ctx, a, enabled, f"stream: {reason}")
+    return tiled(ctx, a, tiling, enabled, f"tiled: {reason}")
 
 
 def _span(least: int, most: int) -> str:
@@ -81,98 +66,15 @@ def _span(least: int, most: int) -> str:
     )
 
 
-def split_tuning(ctx: Lowering, a: Attention) -> SplitTuning:
-    """Return the sizes of the split route for this device.
-
-    A CPU adapter wants one subgroup a workgroup (4 threads: a barrier costs nothing) and long
-    splits: 2.4 ms of one core a layer at 9/3/64 and 1000 keys, against 3.3 ms with 16 threads
-    (SwiftShader, Chromium 156). A GPU wants many workgroups with many loads in flight.
-    """
-    rounds = -(-a.group // MAX_HEADS)
-    heads = -(-a.group // rounds)
-    vec = 4 if a.head_dim % 4 == 0 else 1
-    units = a.head_dim // vec
-    if ctx.caps.is_software:
-        tuning = SplitTuning(vec, heads, 4, 64, 4, min(4, units), 256)
-    else:
-        chunk = max(64, -(-ctx.upper(a.keys) // 64 // 64) * 64)
-        tuning = SplitTuning(vec, heads, 64, 64, 2, min(64, units), chunk)
-    while tuning.workgroup_bytes(a.head_dim) > WORKGROUP_BYTES and tuning.heads > 1:
-        tuning = replace(tuning, heads=-(-tuning.heads // 2))
-    return tuning
-
-
-def split(ctx: Lowering, a: Attention, enabled: Expr, reason: str) -> list[Dispatch]:
-    """Return attention_split and, where there can be more than one split, attention_combine."""
-    t = split_tuning(ctx, a)
-    rounds = -(-a.group // t.heads)
-    most = -(-ctx.upper(a.keys) // t.chunk)
-    few = min(ctx.upper(a.tokens), FEW - 1)
-    splits = ceil_div(a.keys, t.chunk) if most > 1 else 1
-    params = (
-        *common_params(a, t.vec),
-        Param("q_heads", "u32", a.heads),
-        Param("rounds", "u32", rounds),
-        Param("chunk", "u32", t.chunk),
-        Param("splits", "u32", splits),
-    )
-    kernel_key = key(
-        "attention_split",
-        head_dim=a.head_dim,
-        vec=t.vec,
-        heads=t.heads,
-        threads=t.threads,
-        tile=t.tile,
-        rows=t.rows,
-        across=t.across,
-        partial=most > 1,
-        **common_axes(ctx, a),
-    )
-    grid = (combine("*", splits, enabled), a.kv_heads * rounds, combine("*", a.batch, a.tokens))
-    reason += f"; {a.group} query heads share a read of K and V"
-    reason += f", splits of {t.chunk} keys, at most {most}"
-    if most == 1:
-        written: tuple[Binding, ...] = (Binding(a.y, "read_write"),)
-        return [Dispatch(kernel_key, (*reads(a), *written), grid, params, reason)]
-    rows = product((a.batch, few, a.heads))
-    sums = ctx.scratch(a.node, "sums", "f32", (rows, most, a.head_dim))
-    stats = ctx.scratch(a.node, "stats", "f32", (rows, most, 2))
-    written = (Binding(sums, "read_write"), Binding(stats, "read_write"))
-    return [
-        Dispatch(kernel_key, (*reads(a), *written), grid, params, reason),
-        _combine(ctx, a, sums, stats, splits, enabled),
-    ]
-
-
-def _combine(
-    ctx: Lowering, a: Attention, sums: str, stats: str, splits: Expr, enabled: Expr
-) -> Dispatch:
-    count = product((a.batch, a.tokens, a.heads * a.head_dim))
-    numbers = {
-        "n": count,
-        "splits": splits,
-        "D": a.head_dim,
-        "Hq": a.heads,
-        "S": a.tokens,
-        "y_b": a.y_steps[0],
-        "y_s": a.y_steps[1],
-        "y_h": a.y_steps[2],
-    }
-    params = tuple(Param(name, "u32", value) for name, value in numbers.items())
-    bindings = (Binding(sums), Binding(stats), Binding(a.y, "read_write"))
-    x, y, z = layout.fold(ctx, ceil_div(count, 64))
-    grid = (combine("*", x, enabled), y, z)
-    return Dispatch(key("attention_combine"), bindings, grid, params, "joins the splits")
-
-
 def stream_share(ctx: Lowering, head_dim: int) -> tuple[int, int]:
     """Return how many rows and columns a thread computes: 16 threads of 8 x 8, or 256 of 1 x 4.
 
     Few threads suit a CPU adapter (273 ms of one core against 434 with 4 x 4 at 9/3/64 and 512
-    tokens, SwiftShader, Chromium 156); wide heads have too many sums for 8 x 8. A GPU hides the
-    latency of a tile's steps behind more threads (9/3/64, 512 tokens after 512: 478 us with 1 x 4,
-    498 with 2 x 4, 847 with 4 x 4; H200, Chrome 156). Lavapipe (Mesa 25) runs 8 x 8 and 4 x 4
-    alike, but takes 30 s to compile 8 x 8 at D = 128 on two cores, against 10 s.
+    tokens, SwiftShader, Chromium 156); wide heads have too many sums for 8 x 8. A GPU, where this
+    is the route of odd widths only, hides the latency of a tile's steps behind more threads
+    (9/3/64, 512 tokens after 512: 478 us with 1 x 4, 498 with 2 x 4, 847 with 4 x 4; H200, Chrome
+    156). Lavapipe (Mesa 25) runs 8 x 8 and 4 x 4 alike, but takes 30 s to compile 8 x 8 at D = 128
+    on two cores, against 10 s.
     """
     if not ctx.caps.is_software:
         return 1, 4

@@ -156,7 +156,8 @@ class OpDef:
     shapes that the
     outputs must have. `lower` returns the dispatches, in order; `alias` marks an op whose output is
     its first
-    input's bytes under another shape, which needs none.
+    input's bytes under another shape, which needs none. `private` marks an op that writes a buffer
+    for none but its own next run: nobody misses it in a step that does not want its output.
     """
 
     name: str
@@ -168,3 +169,4 @@ class OpDef:
     lower: Lower
     alias: bool = False
     mutates: bool = False
+    private: bool = False

@@ -16,7 +16,8 @@ from collections.abc import Iterator
 
 from runtime_py.ops import layout, weights
 from runtime_py.ops.base import Binding, Dispatch, Lowering, OpDef, Param, key
-from runtime_py.ops.linear_routes import KEYS, Linear, Route, pick, take_apart
+from runtime_py.ops.linear_keys import KEYS
+from runtime_py.ops.linear_routes import Linear, Route, pick, take_apart
 from runtime_py.ops.norm import OPS as NORMS
 from runtime_py.ops.weights import WINDOW_ROWS
 from runtime_py.schema import Graph, Node, Value
@@ -172,7 +173,14 @@ def _shape(graph: Graph, node: Node) -> tuple[Shape, ...]:
     return ((*x.shape[:-1], rows // 2 if node.op == "gate_up_q" else rows),)
 
 
-KERNELS = ("linear_gemv", "linear_gemm", "linear_quad_gemv", "linear_quad_gemm", "rms_norm")
+KERNELS = (
+    "linear_gemv",
+    "linear_gemm",
+    "linear_matrix",
+    "linear_quad_gemv",
+    "linear_quad_gemm",
+    "rms_norm",
+)
 OPS: tuple[OpDef, ...] = (
     OpDef(
         "linear_q",
@@ -193,6 +201,6 @@ OPS: tuple[OpDef, ...] = (
         _lower,
     ),
     OpDef(
-        "linear", KERNELS[:4], ("f32",), "x @ weight.T + bias + residual", _check, _shape, _lower
+        "linear", KERNELS[:5], ("f32",), "x @ weight.T + bias + residual", _check, _shape, _lower
     ),
 )

@@ -7,9 +7,18 @@ Way of the data: under `ops.linear`, which turns a route into dispatches.
 | device         | M at most | kernel           | a workgroup computes                        |
 |----------------|-----------|------------------|---------------------------------------------|
 | a GPU          | 16        | linear_gemv      | a few outputs of all rows                   |
-| a GPU          | more      | linear_gemm      | a 32x32 or 64x64 tile                       |
+| a GPU          | more      | linear_gemm      | a tile of 32 to 128 rows and outputs        |
+| f16, matrices  | more      | linear_matrix    | 64 or 128 rows by 64 outputs                |
 | a CPU adapter  | 4         | linear_quad_gemv | 16 or 32 outputs of all rows, by 4 threads  |
 | a CPU adapter  | more      | linear_quad_gemm | 8 rows by 16 outputs, by 4 threads          |
+
+With compute="f16" every device takes the routes of a GPU, and linear_matrix where it has subgroup
+matrices (unless option `linear` says otherwise). The numbers are defined once, for every M: x
+(after its RMS norm, a dispatch of its own then) and the weight are rounded to f16, their products
+are summed in f32, and what follows is f32. `f16_accumulate_gemm` alone depends on M: linear_gemm
+then sums in f16; matrices sum in f32 all the same, which costs them nothing. Where a group of
+weights ends inside a tile's depth, the f16 tile takes its codes one by one ("nibble") instead of a
+run of words a thread ("word"); the bits are the same.
 
 M is the upper bound over the program's ranges: a kernel is right for every M below it.
 
@@ -19,17 +28,19 @@ M is the upper bound over the program's ranges: a kernel is right for every M be
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from runtime_py.ops import weights
 from runtime_py.ops.base import Axis, KernelKey, Lowering, key
+from runtime_py.ops.linear_gemv import size_for
+from runtime_py.ops.linear_tiles import MatrixTile, pick_matrix_tile, pick_tile
 from runtime_py.ops.weights import Weight
 from runtime_py.schema import Node
 from runtime_py.symbols import Expr, product
 
 GEMV_ROWS = 16
 QUAD_GEMV_ROWS = 4
+NORM_APART = 1 << 25  # elements of a weight from which on an RMS norm of its own costs less
 
 
 @dataclass(frozen=True)
@@ -61,9 +72,9 @@ class Linear:
         flags = {"bias": self.bias is not None, "residual": self.residual is not None}
         return {**self.weight.axes(), **flags, "act": self.act}
 
-    def norm_axes(self) -> dict[str, Axis]:
-        """Return the axes of the RMS prologue."""
-        norm = self.norm_weight is not None
+    def norm_axes(self, *, fused: bool = True) -> dict[str, Axis]:
+        """Return the axes of the RMS prologue, none if it is not `fused`."""
+        norm = fused and self.norm_weight is not None
         return {"norm": norm, "eps": self.eps if norm else 0.0}
 
 
@@ -78,11 +89,16 @@ class Route:
 
 
 def pick(ctx: Lowering, part: Linear) -> Route:
-    """Return the route of `part` for this device and the greatest M of the program."""
+    """Return the route of `part` for this device, its options and the greatest M of the program."""
     most = ctx.upper(part.m)
-    if ctx.caps.is_software and ctx.caps.has_subgroups:
+    if multiply_of(ctx) == "f32" and ctx.caps.is_software and ctx.caps.has_subgroups:
         return _quad_gemv(part, most) if most <= QUAD_GEMV_ROWS else _quad_gemm(part, most)
-    return _gemv(ctx, part, most) if most <= GEMV_ROWS else _gemm(part, most)
+    return _gemv(ctx, part, most) if most <= GEMV_ROWS else _gemm(ctx, part, most)
+
+
+def multiply_of(ctx: Lowering) -> str:
+    """Return the type of a product's factors, "f32" or "f16"."""
+    return "f16" if ctx.options.get("compute") == "f16" else "f32"
 
 
 def _quad_gemv(part: Linear, most: int) -> Route:
@@ -101,29 +117,52 @@ def _quad_gemm(part: Linear, most: int) -> Route:
 def _gemv(ctx: Lowering, part: Linear, most: int) -> Route:
     rows = next(size for size in (1, 2, 4, 8, 16) if size >= most)
     blocks = -(-part.weight.k // (4 * part.weight.chunk))
-    threads = next((size for size in (32, 64, 128) if size >= blocks), 256)
-    cols = 4 if rows <= 4 and part.act == "none" and part.n >= 2048 else 2 if rows <= 8 else 1
-    subgroups = ctx.caps.has_subgroups
-    threads = threads if subgroups else min(threads, 64)  # partial sums of all threads: 16 KiB
-    axes = {**part.axes(), **part.norm_axes()}
+    gated = part.act != "none"
+    size = size_for(ctx.caps, blocks=blocks, rows=rows, outputs=part.n, gated=gated)
+    multiply = multiply_of(ctx)
+    fused = multiply == "f32" and part.weight.rows * part.weight.k < NORM_APART
+    axes = {**part.axes(), **part.norm_axes(fused=fused), **size.axes()}
+    kernel_key = key("linear_gemv", multiply=multiply, rows=rows, **axes)
+    who = "subgroups" if size.reduce == "team" else "a workgroup"
+    reason = f"M <= {most}: {who} of {size.lanes or size.threads} for {size.cols} outputs"
+    return Route(kernel_key, rows, size.outputs, reason + products(multiply))
+
+
+def _gemm(ctx: Lowering, part: Linear, most: int) -> Route:
+    multiply = multiply_of(ctx)
+    sides = 1 if part.act == "none" else 2
+    if multiply == "f16" and ctx.options.get("linear", "auto") == "auto":
+        matrix = pick_matrix_tile(ctx.caps, most=most, outputs=part.n, sides=sides)
+        if matrix is not None:
+            return _matrix(part, matrix, most, sides)
+    sums = "f16" if multiply == "f16" and ctx.options.get("f16_accumulate_gemm") else "f32"
+    tile = pick_tile(ctx.caps, most=most, outputs=part.n, multiply=multiply, sums=sums, sides=sides)
+    dequant, why = _dequant(ctx, part.weight, multiply, tile.depth)
     kernel_key = key(
-        "linear_gemv",
-        rows=rows,
-        cols=cols,
-        threads=threads,
-        reduce="subgroup" if subgroups else "workgroup",
-        **axes,
+        "linear_gemm", multiply=multiply, sums=sums, dequant=dequant, **tile.axes(), **part.axes()
     )
-    return Route(
-        kernel_key, rows, cols, f"M <= {most}: a workgroup of {threads} for {cols} outputs"
-    )
+    reason = f"M up to {most}: {tile.size}x{tile.size} tiles{products(multiply, sums)}{why}"
+    return Route(kernel_key, tile.size, tile.size, reason)
 
 
-def _gemm(part: Linear, most: int) -> Route:
-    tile = 64 if most > 32 and part.n >= 512 else 32
-    depth = 32 if part.act == "none" else 16  # three tiles instead of two in 16 KiB
-    kernel_key = key("linear_gemm", tile=tile, depth=depth, **part.axes())
-    return Route(kernel_key, tile, tile, f"M up to {most}: {tile}x{tile} tiles")
+def _matrix(part: Linear, tile: MatrixTile, most: int, sides: int) -> Route:
+    kernel_key = key("linear_matrix", **tile.axes(), **part.axes())
+    reason = f"M up to {most}: subgroup matrices, tiles of {tile.rows} rows{products('f16')}"
+    return Route(kernel_key, tile.rows, 64 // sides, reason)
+
+
+def _dequant(ctx: Lowering, weight: Weight, multiply: str, depth: int) -> tuple[str, str]:
+    """Return how a tile's weights are read, and why if it is not the usual way."""
+    if ctx.options.get("linear") == "nibble":
+        return "nibble", ", code by code as asked"
+    if multiply == "f16" and weight.group % depth and weight.group < weight.k:
+        return "nibble", f", code by code: groups of {weight.group} end within a depth of {depth}"
+    return "word", ""
+
+
+def products(multiply: str, sums: str = "f32") -> str:
+    """Return the part of a reason that tells the arithmetic, empty for plain f32."""
+    return f", f16 products, {sums} sums" if multiply == "f16" else ""
 
 
 def take_apart(ctx: Lowering, node: Node) -> Linear:
@@ -140,52 +179,3 @@ def take_apart(ctx: Lowering, node: Node) -> Linear:
         act = str(node.attrs.get("act", "silu"))
         return Linear(node, x.name, node.outputs[0], weight, m, norm_weight=optional[3], act=act)
     return Linear(node, x.name, node.outputs[0], weight, m, optional[3], optional[4], optional[5])
-
-
-EPILOGUES: Mapping[str, Mapping[str, Axis]] = {
-    "plain": {"bias": False, "residual": False, "act": "none"},
-    "full": {"bias": True, "residual": True, "act": "none"},
-    "silu": {"bias": False, "residual": False, "act": "silu"},
-    "gelu": {"bias": False, "residual": False, "act": "gelu_tanh"},
-}
-WEIGHTS: Mapping[str, Mapping[str, Axis]] = {
-    "q4gsw": {"scheme": "q4gsw", "scale_type": "f16", "group": 32, "k": 576},
-    "q4gaw": {"scheme": "q4gaw", "scale_type": "f16", "group": 32, "k": 576},
-    "q8gsw": {"scheme": "q8gsw", "scale_type": "f16", "group": 32, "k": 576},
-    "q8gaw": {"scheme": "q8gaw", "scale_type": "f32", "group": 12, "k": 77},
-    "f32": {"scheme": "f32", "scale_type": "f32", "group": 63, "k": 63},
-}
-
-
-def _example(
-    kernel: str, weight: str, epilogue: str, norm: bool | None = None, **axes: Axis
-) -> KernelKey:
-    prologue: dict[str, Axis] = {} if norm is None else {"norm": norm, "eps": 1e-5 if norm else 0.0}
-    return key(kernel, **WEIGHTS[weight], **EPILOGUES[epilogue], **prologue, **axes)
-
-
-# Keys whose golden texts are kept: every value of every axis at least once.
-KEYS: tuple[KernelKey, ...] = (
-    _example("linear_quad_gemv", "q4gaw", "silu", True, rows=1, cols=4),
-    _example("linear_quad_gemv", "q8gsw", "plain", True, rows=1, cols=8),
-    _example("linear_quad_gemv", "q4gsw", "full", False, rows=2, cols=4),
-    _example("linear_quad_gemv", "q8gaw", "gelu", True, rows=1, cols=4),
-    _example("linear_quad_gemv", "f32", "full", False, rows=1, cols=4),
-    _example("linear_quad_gemm", "q4gaw", "silu", rows=2, quads=2),
-    _example("linear_quad_gemm", "q4gsw", "full", rows=2, quads=4),
-    _example("linear_quad_gemm", "q8gsw", "plain", rows=1, quads=4),
-    _example("linear_quad_gemm", "q8gaw", "gelu", rows=1, quads=2),
-    _example("linear_quad_gemm", "f32", "full", rows=1, quads=4),
-    _example("linear_gemv", "q4gaw", "silu", True, rows=1, cols=2, threads=32, reduce="subgroup"),
-    _example("linear_gemv", "q4gsw", "full", False, rows=8, cols=2, threads=64, reduce="subgroup"),
-    _example("linear_gemv", "q8gsw", "plain", True, rows=1, cols=4, threads=128, reduce="subgroup"),
-    _example("linear_gemv", "q8gaw", "gelu", True, rows=1, cols=2, threads=64, reduce="workgroup"),
-    _example("linear_gemv", "f32", "full", False, rows=1, cols=2, threads=256, reduce="subgroup"),
-    _example("linear_gemm", "q4gaw", "full", tile=64, depth=32),
-    _example("linear_gemm", "q4gsw", "silu", tile=64, depth=16),
-    _example("linear_gemm", "q8gsw", "plain", tile=32, depth=32),
-    _example("linear_gemm", "q8gaw", "gelu", tile=32, depth=16),
-    _example("linear_gemm", "f32", "full", tile=32, depth=32),
-    key("gated", act="silu"),
-    key("gated", act="gelu_tanh"),
-)

@@ -58,7 +58,7 @@ fn workgroup_max(lane: u32, value: f32) -> f32 {
 }
 
 fn exponential(v: f32) -> f32 {
-    let nan = (bitcast<u32>(v) & 0x7fffffffu) > 0x7f800000u;
+    let nan = (bitcast<u32>(v) & u32(0x7fffffffu)) > u32(0x7f800000u);
     return select(exp(v), v, nan);
 }
 

@@ -43,7 +43,7 @@ fn score(product: f32, batch: u32, head: u32, token: u32, key: u32) -> f32 {
 }
 
 fn exponential(v: f32) -> f32 {
-    let nan = (bitcast<u32>(v) & 0x7fffffffu) > 0x7f800000u;
+    let nan = (bitcast<u32>(v) & u32(0x7fffffffu)) > u32(0x7f800000u);
     return select(exp(v), v, nan);
 }
 

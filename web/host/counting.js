@@ -5,6 +5,7 @@
 //         calls    {name: n}  JS functions, methods and constructors that Python called, at the imports of its wasm
 //         reads    {name: n}  JS attributes that Python read or set, at the same place
 //         created  {name: n}  calls of each `create...` of a GPU device, and of its `destroy`, whoever made them
+//         in_flight           the most compute pipelines that were being compiled at one time
 //         proxies, live       Python objects that were given to JS so far, and those not destroyed yet
 // Way of the data: web/host/worker.js, web/host/node.js -> counting -> `stats` of runtime_py/rpc.py.
 //
@@ -66,6 +67,17 @@ for (const name of /** @type {const} */ (["instantiate", "instantiateStreaming"]
     plain.call(WebAssembly, source, counted(imports));
 }
 
+let compiling = 0;
+let inFlight = 0;
+
+/** @param {Promise<unknown>} promise of a pipeline */
+function follow(promise) {
+  compiling += 1;
+  inFlight = Math.max(inFlight, compiling);
+  const end = () => void (compiling -= 1);
+  promise.then(end, end);
+}
+
 /** Count what is created on any GPU device; WebGPU's classes exist by now. */
 function watchDevices() {
   const methods = /** @type {any} */ (globalThis.GPUDevice?.prototype ?? {});
@@ -74,7 +86,9 @@ function watchDevices() {
     const plain = methods[name];
     methods[name] = function (/** @type {any[]} */ ...args) {
       count(tally.created, name);
-      return plain.apply(this, args);
+      const made = plain.apply(this, args);
+      if (name === "createComputePipelineAsync") follow(made);
+      return made;
     };
     Object.defineProperty(methods[name], "name", { value: name }); // `calls` counts by it
   }
@@ -94,5 +108,5 @@ export function watch(python) {
     proxies += 1;
     return Map.prototype.set.call(this, key, true);
   };
-  return { counts: () => JSON.stringify({ ...tally, proxies, live: alive.size }) };
+  return { counts: () => JSON.stringify({ ...tally, in_flight: inFlight, proxies, live: alive.size }) };
 }

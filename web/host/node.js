@@ -6,6 +6,7 @@
 import { watch } from "./counting.js";
 import { Core } from "../core.js";
 import { Channel } from "./channel.js";
+import { answerTiming } from "./timing.js";
 
 const [origin, key] = process.argv.slice(2);
 
@@ -20,7 +21,9 @@ async function main() {
       Object.defineProperty(globalThis, "navigator", { value, configurable: true });
     },
   });
-  const channel = new Channel(`${origin}/channel/${key}`, (request) => void core.receive(request));
+  const channel = new Channel(`${origin}/channel/${key}`, (request) => {
+    if (!answerTiming(request, (reply) => channel.post(reply))) void core.receive(request);
+  });
   await channel.serve();
 }
 

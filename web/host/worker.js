@@ -4,6 +4,7 @@
 
 import { watch } from "./counting.js";
 import { isFault } from "./faults.js";
+import { answerTiming } from "./timing.js";
 import { Core } from "../core.js";
 
 const core = new Core((reply, transfer) => self.postMessage(reply, { transfer }), {
@@ -14,5 +15,5 @@ const core = new Core((reply, transfer) => self.postMessage(reply, { transfer })
 
 self.onmessage = ({ data }) => {
   if (isFault(data)) self.postMessage({ id: data.id, result: {} });
-  else void core.receive(data);
+  else if (!answerTiming(data, (reply) => self.postMessage(reply))) void core.receive(data);
 };

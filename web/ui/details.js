@@ -1,11 +1,11 @@
 // The details panel: adapter, memory, timings, and which kernel serves each node and why.
 //
-// Input: `engine.report()` and `engine.stats()`. Output: tables in the panel.
+// Input: `engine.report()` and `engine.stats()`, the section of ui/profile.js. Output: tables in the panel.
 
 import { megabytes } from "./loading.js";
 
 /** @param {string} tag @param {(string | Node)[]} children @param {string} [className] */
-function element(tag, children, className = "") {
+export function element(tag, children, className = "") {
   const node = document.createElement(tag);
   node.append(...children);
   if (className) node.className = className;
@@ -55,9 +55,12 @@ function programTable(program) {
  * @param {Record<string, any>} report
  * @param {Record<string, any>} stats
  * @param {import("../engine.js").Summary | null} summary
+ * @param {HTMLElement} profile the section of `ProfileView`
  */
-export function showDetails(panel, report, stats, summary) {
-  const { adapter = {}, memory = {}, timings = {}, programs = [], options = {} } = report;
+export function showDetails(panel, report, stats, summary, profile) {
+  const { adapter = {}, memory = {}, timings = {}, phases = {}, programs = [], options = {} } = report;
+  /** @type {[string, unknown][]} */
+  const spans = Object.entries(phases).map(([name, [start, end]]) => [name, `${start.toFixed(0)} to ${end.toFixed(0)} ms`]);
   /** @type {[string, unknown][]} */
   const sizes = Object.entries(memory).map(([name, bytes]) => [name.replace(/_bytes$/, ""), megabytes(bytes)]);
   /** @type {(values: Record<string, number>) => [string, unknown][]} */
@@ -78,8 +81,10 @@ export function showDetails(panel, report, stats, summary) {
       ]),
     ]),
     part("Memory", [pairTable([...sizes, ["Python heap", megabytes(stats.heap_bytes ?? 0)]])]),
-    part("Loading", [pairTable([...times({ python_start_ms: stats.boot_ms, ...timings })])]),
+    part("Loading, since it was asked for", [pairTable(spans)]),
+    part("Work while loading", [pairTable([...times({ python_start_ms: stats.boot_ms, ...timings })])]),
     ...(summary ? [part("Last answer", [pairTable(times(summary.timings))])] : []),
+    profile,
     part("Options", [pairTable(Object.entries(options)), ...(report.fallbacks ?? []).map(String)]),
     part("Routes", programs.map(programTable)),
   );

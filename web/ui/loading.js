@@ -5,7 +5,8 @@
 const NAMES = {
   python: "Start Python",
   runtime: "Unpack the runtime",
-  weights: "Weights",
+  download: "Download",
+  weights: "Weights to the GPU",
   compile: "Compile kernels",
 };
 
@@ -30,7 +31,7 @@ export class Stages {
     if (total > 0) {
       bar.max = total;
       bar.value = Math.min(done, total);
-      const count = stage === "weights" ? megabytes : String;
+      const count = stage === "compile" ? String : megabytes;
       text.textContent = `${count(done)} of ${count(total)}`;
     }
     item.classList.toggle("done", finished);
@@ -41,7 +42,7 @@ export class Stages {
     const known = this.rows.get(stage);
     if (known) return known;
     if (stage === "runtime") this.close("python");
-    else this.close("runtime");
+    else if (stage !== "download") this.close("runtime"); // files come while Python starts
     const item = document.createElement("li");
     const name = document.createElement("span");
     name.textContent = NAMES[/** @type {keyof typeof NAMES} */ (stage)] ?? stage;

@@ -6,7 +6,7 @@
     visible(causal, window)        declares `first_key(token)` and `end_key(token)`: the keys of a token are
                                    first_key .. end_key - 1
     score(mask, softcap)           declares `fn score(dot: f32, batch, head, token, key) -> f32`
-    exponential()                  declares `fn exponential(v: f32) -> f32`, exp that keeps a NaN
+    exponential(T, bits)           declares `fn exponential(v: T) -> T`, exp that keeps a NaN; bits is T's u32 or vec4u
 -#}
 {% macro params() -%}
 S: u32,          // query tokens
@@ -61,9 +61,9 @@ fn score(product: f32, batch: u32, head: u32, token: u32, key: u32) -> f32 {
 }
 {% endmacro %}
 
-{% macro exponential() %}
-fn exponential(v: f32) -> f32 {
-    let nan = (bitcast<u32>(v) & 0x7fffffffu) > 0x7f800000u;
+{% macro exponential(T="f32", bits="u32") %}
+fn exponential(v: {{ T }}) -> {{ T }} {
+    let nan = (bitcast<{{ bits }}>(v) & {{ bits }}(0x7fffffffu)) > {{ bits }}(0x7f800000u);
     return select(exp(v), v, nan);
 }
 {% endmacro %}

@@ -33,10 +33,12 @@ struct Params {
 @group(0) @binding({{ ns.i }}) var<uniform> params: Params;
 {% endmacro %}
 
-{# load4(..)(m, i): elements i .. i+3 of a row, zero from K on; i is a multiple of 4. #}
-{% macro load4(source, name, base) %}
+{# load4(..)(m, i): elements i .. i+3 of a row, zero from K on; i is a multiple of 4, below K where `exact`. #}
+{% macro load4(source, name, base, exact=false) %}
 fn {{ name }}({{ "m: u32, " if base }}i: u32) -> vec4<f32> {
-{% if k % 4 == 0 %}
+{% if exact %}
+    return {{ source }}[({{ base }}i) / 4u];
+{% elif k % 4 == 0 %}
     return select(vec4<f32>(), {{ source }}[({{ base }}min(i, K - 4u)) / 4u], i < K);
 {% else %}
     let e = vec4<u32>(i) + vec4<u32>(0u, 1u, 2u, 3u);

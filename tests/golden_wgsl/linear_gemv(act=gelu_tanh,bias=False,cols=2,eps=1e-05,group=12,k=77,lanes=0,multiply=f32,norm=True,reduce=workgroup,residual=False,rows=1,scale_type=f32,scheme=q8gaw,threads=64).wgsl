@@ -1,0 +1,211 @@
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read> codes: array<vec4<u32>>;
+@group(0) @binding(2) var<storage, read> scales: array<f32>;
+@group(0) @binding(3) var<storage, read> norm_weight: array<f32>;
+@group(0) @binding(4) var<storage, read_write> y: array<f32>;
+struct Params {
+    rows: i32,    // rows of x from the first one bound, may be <= 0 in a late window
+    cols: u32,    // outputs of this window of the weight
+    first: u32,   // the window's first output
+    stride: u32,  // outputs of a whole row of y
+}
+@group(0) @binding(5) var<uniform> params: Params;
+
+const K = 77u;
+const CHUNKS = 20u;
+const ROW = 20u;  // from a row of the weight to the next
+const SCALE_ROW = 14u;
+const GROUP_CHUNKS = 3u;
+const GROUPS = 7u;
+
+const THREADS = 64u;
+const BLOCKS = 5u;
+const ROWS = 1u;
+const STREAMS = 4u;  // rows of the weight that a workgroup reads
+const SUMS = 5u;
+var<workgroup> partial: array<f32, 320>;
+
+// Each signed byte moved to the top of its own word: 2^24 times the code.
+fn low(word: u32) -> vec4<f32> {
+    let bytes = vec4<u32>(word) * vec4<u32>(0x1000000u, 0x10000u, 0x100u, 1u);
+    return vec4<f32>(bitcast<vec4<i32>>(bytes & vec4<u32>(0xFF000000u)));
+}
+
+alias Block = vec4<u32>;
+
+fn fetch_block(row: u32, b: u32) -> Block {
+    return codes[row * (ROW / 4u) + b];
+}
+
+fn scale_at(start: u32, g: u32) -> vec2<f32> {
+    let i = start + 2u * g;
+    let s = vec2<f32>(scales[i], scales[i + 1u]);
+    return s * vec2<f32>(0x1p-24f, 1.0);
+}
+
+fn load_x(m: u32, i: u32) -> vec4<f32> {
+    let e = vec4<u32>(i) + vec4<u32>(0u, 1u, 2u, 3u);
+    let at = vec4<u32>(m * K) + min(e, vec4<u32>(K - 1u));
+    let value = vec4<f32>(x[at.x], x[at.y], x[at.z], x[at.w]);
+    return select(vec4<f32>(), value, e < vec4<u32>(K));
+}
+
+fn load_norm(i: u32) -> vec4<f32> {
+    let e = vec4<u32>(i) + vec4<u32>(0u, 1u, 2u, 3u);
+    let at = min(e, vec4<u32>(K - 1u));
+    let value = vec4<f32>(norm_weight[at.x], norm_weight[at.y], norm_weight[at.z], norm_weight[at.w]);
+    return select(vec4<f32>(), value, e < vec4<u32>(K));
+}
+
+fn activate(gate: f32) -> f32 {
+    let inner = 0.7978845608028654 * (gate + 0.044715 * gate * gate * gate);
+    return 0.5 * gate * (1.0 + tanh(clamp(inner, -15.0, 15.0)));  // 1 in f32 beyond
+}
+
+fn store(m: u32, n: u32, value: f32, up: f32) {
+    if (i32(m) >= params.rows || n >= params.cols) {
+        return;
+    }
+    let i = m * params.stride + params.first + n;
+    y[i] = activate(value) * up;
+}
+
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
+        @builtin(local_invocation_index) thread: u32) {
+    let col = (group.x + group.y * groups.x) * 2u;
+    var sums: array<f32, SUMS>;
+    var n: array<u32, STREAMS>;
+    for (var j = 0u; j < STREAMS; j++) {
+        n[j] = min(col + j % 2u, params.cols - 1u) + (j / 2u) * params.cols;
+    }
+    for (var b = thread; b < BLOCKS; b += THREADS) {
+        var w: array<Block, STREAMS>;
+        for (var j = 0u; j < STREAMS; j++) {
+            w[j] = fetch_block(n[j], b);
+        }
+        {
+            let g = (4u * b) / GROUP_CHUNKS;
+            var scale: array<vec2<f32>, STREAMS>;
+            for (var j = 0u; j < STREAMS; j++) {
+                scale[j] = scale_at(n[j] * SCALE_ROW, g);
+            }
+            for (var m = 0u; m < ROWS; m++) {
+                var part: array<f32, STREAMS>;
+                var sum = 0.0;
+                {
+                    var v = load_x(m, 4u * (4u * b + 0u));
+                    sums[ROWS * STREAMS + m] += dot(v, v);
+                    v *= load_norm(4u * (4u * b + 0u));
+                    sum += dot(v, vec4<f32>(1.0));
+                    for (var j = 0u; j < STREAMS; j++) {
+                        part[j] += dot(low(w[j][0]), v);
+                    }
+                }
+                for (var j = 0u; j < STREAMS; j++) {
+                    sums[m * STREAMS + j] += scale[j].x * part[j] + scale[j].y * sum;
+                }
+            }
+        }
+        {
+            let g = (4u * b + 1u) / GROUP_CHUNKS;
+            var scale: array<vec2<f32>, STREAMS>;
+            for (var j = 0u; j < STREAMS; j++) {
+                scale[j] = scale_at(n[j] * SCALE_ROW, g);
+            }
+            for (var m = 0u; m < ROWS; m++) {
+                var part: array<f32, STREAMS>;
+                var sum = 0.0;
+                {
+                    var v = load_x(m, 4u * (4u * b + 1u));
+                    sums[ROWS * STREAMS + m] += dot(v, v);
+                    v *= load_norm(4u * (4u * b + 1u));
+                    sum += dot(v, vec4<f32>(1.0));
+                    for (var j = 0u; j < STREAMS; j++) {
+                        part[j] += dot(low(w[j][1]), v);
+                    }
+                }
+                for (var j = 0u; j < STREAMS; j++) {
+                    sums[m * STREAMS + j] += scale[j].x * part[j] + scale[j].y * sum;
+                }
+            }
+        }
+        {
+            let g = (4u * b + 2u) / GROUP_CHUNKS;
+            var scale: array<vec2<f32>, STREAMS>;
+            for (var j = 0u; j < STREAMS; j++) {
+                scale[j] = scale_at(n[j] * SCALE_ROW, g);
+            }
+            for (var m = 0u; m < ROWS; m++) {
+                var part: array<f32, STREAMS>;
+                var sum = 0.0;
+                {
+                    var v = load_x(m, 4u * (4u * b + 2u));
+                    sums[ROWS * STREAMS + m] += dot(v, v);
+                    v *= load_norm(4u * (4u * b + 2u));
+                    sum += dot(v, vec4<f32>(1.0));
+                    for (var j = 0u; j < STREAMS; j++) {
+                        part[j] += dot(low(w[j][2]), v);
+                    }
+                }
+                for (var j = 0u; j < STREAMS; j++) {
+                    sums[m * STREAMS + j] += scale[j].x * part[j] + scale[j].y * sum;
+                }
+            }
+        }
+        {
+            let g = (4u * b + 3u) / GROUP_CHUNKS;
+            var scale: array<vec2<f32>, STREAMS>;
+            for (var j = 0u; j < STREAMS; j++) {
+                scale[j] = scale_at(n[j] * SCALE_ROW, g);
+            }
+            for (var m = 0u; m < ROWS; m++) {
+                var part: array<f32, STREAMS>;
+                var sum = 0.0;
+                {
+                    var v = load_x(m, 4u * (4u * b + 3u));
+                    sums[ROWS * STREAMS + m] += dot(v, v);
+                    v *= load_norm(4u * (4u * b + 3u));
+                    sum += dot(v, vec4<f32>(1.0));
+                    for (var j = 0u; j < STREAMS; j++) {
+                        part[j] += dot(low(w[j][3]), v);
+                    }
+                }
+                for (var j = 0u; j < STREAMS; j++) {
+                    sums[m * STREAMS + j] += scale[j].x * part[j] + scale[j].y * sum;
+                }
+            }
+        }
+    }
+    for (var i = 0u; i < SUMS; i++) {
+        partial[thread * SUMS + i] = sums[i];
+    }
+    workgroupBarrier();
+    for (var half = THREADS / 2u; half > 0u; half /= 2u) {
+        if (thread < half) {
+            for (var i = 0u; i < SUMS; i++) {
+                partial[thread * SUMS + i] += partial[(thread + half) * SUMS + i];
+            }
+        }
+        workgroupBarrier();
+    }
+    let slots = 1u;
+
+    for (var i = thread; i < 2u; i += THREADS) {
+        let m = i / 2u;
+        let j = i % 2u;
+        let scale = inverseSqrt(total(ROWS * STREAMS + m, slots) / f32(K) + 1e-05f);
+        let value = total(m * STREAMS + j, slots) * scale;
+        let up = total(m * STREAMS + 2u + j, slots) * scale;
+        store(m, col + j, value, up);
+    }
+
+}
+
+fn total(i: u32, slots: u32) -> f32 {
+    var sum = 0.0;
+    for (var s = 0u; s < slots; s++) {
+        sum += partial[s * SUMS + i];
+    }
+    return sum;
+}

@@ -1,0 +1,134 @@
+enable subgroups;
+
+@group(0) @binding(0) var<storage, read> x: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read> codes: array<vec4<u32>>;
+@group(0) @binding(2) var<storage, read> scales: array<u32>;
+@group(0) @binding(3) var<storage, read> norm_weight: array<vec4<f32>>;
+@group(0) @binding(4) var<storage, read_write> y: array<f32>;
+struct Params {
+    rows: i32,    // rows of x from the first one bound, may be <= 0 in a late window
+    cols: u32,    // outputs of this window of the weight
+    first: u32,   // the window's first output
+    stride: u32,  // outputs of a whole row of y
+}
+@group(0) @binding(5) var<uniform> params: Params;
+
+const K = 576u;
+const CHUNKS = 144u;
+const ROW = 144u;  // from a row of the weight to the next
+const SCALE_ROW = 9u;
+const GROUP_CHUNKS = 8u;
+const GROUPS = 18u;
+
+const LANES = 32u;
+const BLOCKS = 36u;
+const ROWS = 1u;
+const STREAMS = 8u;  // rows of the weight that a workgroup reads
+const SUMS = 9u;
+
+// Each signed byte moved to the top of its own word: 2^24 times the code.
+fn low(word: u32) -> vec4<f32> {
+    let bytes = vec4<u32>(word) * vec4<u32>(0x1000000u, 0x10000u, 0x100u, 1u);
+    return vec4<f32>(bitcast<vec4<i32>>(bytes & vec4<u32>(0xFF000000u)));
+}
+
+alias Block = vec4<u32>;
+
+fn fetch_block(row: u32, b: u32) -> Block {
+    return codes[row * (ROW / 4u) + b];
+}
+
+fn scale_at(start: u32, g: u32) -> vec2<f32> {
+    let pair = unpack2x16float(scales[start + (g >> 1u)]);
+    let s = select(pair.x, pair.y, (g & 1u) == 1u);
+    return vec2<f32>(s * 0x1p-24f, 0.0);
+}
+
+fn load_x(m: u32, i: u32) -> vec4<f32> {
+    return x[(m * K + i) / 4u];
+}
+
+fn load_norm(i: u32) -> vec4<f32> {
+    return norm_weight[(i) / 4u];
+}
+
+fn store(m: u32, n: u32, value: f32) {
+    if (i32(m) >= params.rows || n >= params.cols) {
+        return;
+    }
+    let i = m * params.stride + params.first + n;
+    y[i] = value;
+}
+
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
+        @builtin(local_invocation_index) thread: u32) {
+    let lane = thread % LANES;
+    let col = ((group.x + group.y * groups.x) * 2u + thread / LANES) * 8u;
+    var sums: array<f32, SUMS>;
+    var n: array<u32, STREAMS>;
+    for (var j = 0u; j < STREAMS; j++) {
+        n[j] = min(col + j % 8u, params.cols - 1u);
+    }
+    for (var b = lane; b < BLOCKS; b += LANES) {
+        var w: array<Block, STREAMS>;
+        for (var j = 0u; j < STREAMS; j++) {
+            w[j] = fetch_block(n[j], b);
+        }
+        {
+            let g = (4u * b) / GROUP_CHUNKS;
+            var scale: array<vec2<f32>, STREAMS>;
+            for (var j = 0u; j < STREAMS; j++) {
+                scale[j] = scale_at(n[j] * SCALE_ROW, g);
+            }
+            for (var m = 0u; m < ROWS; m++) {
+                var part: array<f32, STREAMS>;
+                {
+                    var v = load_x(m, 4u * (4u * b + 0u));
+                    sums[ROWS * STREAMS + m] += dot(v, v);
+                    v *= load_norm(4u * (4u * b + 0u));
+                    for (var j = 0u; j < STREAMS; j++) {
+                        part[j] += dot(low(w[j][0]), v);
+                    }
+                }
+                {
+                    var v = load_x(m, 4u * (4u * b + 1u));
+                    sums[ROWS * STREAMS + m] += dot(v, v);
+                    v *= load_norm(4u * (4u * b + 1u));
+                    for (var j = 0u; j < STREAMS; j++) {
+                        part[j] += dot(low(w[j][1]), v);
+                    }
+                }
+                {
+                    var v = load_x(m, 4u * (4u * b + 2u));
+                    sums[ROWS * STREAMS + m] += dot(v, v);
+                    v *= load_norm(4u * (4u * b + 2u));
+                    for (var j = 0u; j < STREAMS; j++) {
+                        part[j] += dot(low(w[j][2]), v);
+                    }
+                }
+                {
+                    var v = load_x(m, 4u * (4u * b + 3u));
+                    sums[ROWS * STREAMS + m] += dot(v, v);
+                    v *= load_norm(4u * (4u * b + 3u));
+                    for (var j = 0u; j < STREAMS; j++) {
+                        part[j] += dot(low(w[j][3]), v);
+                    }
+                }
+                for (var j = 0u; j < STREAMS; j++) {
+                    sums[m * STREAMS + j] += scale[j].x * part[j];
+                }
+            }
+        }
+    }
+    for (var m = 0u; m < ROWS; m++) {
+        let scale = inverseSqrt(subgroupAdd(sums[ROWS * STREAMS + m]) / f32(K) + 1e-05f);
+        for (var j = 0u; j < 8u; j++) {
+            let value = subgroupAdd(sums[m * STREAMS + j]) * scale;
+            if (lane == 0u) {
+                store(m, col + j, value);
+            }
+        }
+    }
+
+}

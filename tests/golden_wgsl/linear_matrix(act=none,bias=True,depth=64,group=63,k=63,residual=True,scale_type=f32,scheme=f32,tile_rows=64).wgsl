@@ -1,0 +1,256 @@
+enable f16;
+enable subgroups;
+enable chromium_experimental_subgroup_matrix;
+diagnostic(off, chromium.subgroup_matrix_uniformity);
+
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read> weight: array<f32>;
+@group(0) @binding(2) var<storage, read> bias: array<f32>;
+@group(0) @binding(3) var<storage, read> residual: array<f32>;
+@group(0) @binding(4) var<storage, read_write> y: array<f32>;
+struct Params {
+    rows: i32,    // rows of x from the first one bound, may be <= 0 in a late window
+    cols: u32,    // outputs of this window of the weight
+    first: u32,   // the window's first output
+    stride: u32,  // outputs of a whole row of y
+}
+@group(0) @binding(5) var<uniform> params: Params;
+
+const K = 63u;
+const CHUNKS = 16u;
+const ROW = 63u;  // from a row of the weight to the next
+
+alias Left = subgroup_matrix_left<f16, 16, 16>;
+alias Right = subgroup_matrix_right<f16, 16, 16>;
+alias Sums = subgroup_matrix_result<f32, 16, 16>;
+const DEPTH = 64u;
+const CHUNK = 4u;
+const LINE = 72u;  // from a line of a tile to the next: neighbours start in other banks
+var<workgroup> x_tile: array<f16, 4608>;  // 64 rows of x
+var<workgroup> w_tile: array<f16, 4608>;  // 64 rows of the weight
+
+fn put_x(line: u32, d: u32, value: vec4<f16>) {
+    let at = line * LINE + d;
+    x_tile[at] = value[0];
+    x_tile[at + 1u] = value[1];
+    x_tile[at + 2u] = value[2];
+    x_tile[at + 3u] = value[3];
+}
+
+fn put_w(line: u32, d: u32, value: vec4<f16>) {
+    let at = line * LINE + d;
+    w_tile[at] = value[0];
+    w_tile[at + 1u] = value[1];
+    w_tile[at + 2u] = value[2];
+    w_tile[at + 3u] = value[3];
+}
+
+var<workgroup> piece: array<f32, 1024>;  // 16x16 sums of each subgroup
+
+fn fetch(start: u32, c: u32) -> vec4<f32> {
+    let i = start + 4u * c;
+    let last = start + K - 1u;
+    return vec4<f32>(weight[i], weight[min(i + 1u, last)], weight[min(i + 2u, last)],
+                   weight[min(i + 3u, last)]);
+}
+
+fn load_x(m: u32, i: u32) -> vec4<f32> {
+    let e = vec4<u32>(i) + vec4<u32>(0u, 1u, 2u, 3u);
+    let at = vec4<u32>(m * K) + min(e, vec4<u32>(K - 1u));
+    let value = vec4<f32>(x[at.x], x[at.y], x[at.z], x[at.w]);
+    return select(vec4<f32>(), value, e < vec4<u32>(K));
+}
+
+fn store(m: u32, n: u32, value: f32) {
+    if (i32(m) >= params.rows || n >= params.cols) {
+        return;
+    }
+    let i = m * params.stride + params.first + n;
+    y[i] = value + bias[params.first + n] + residual[i];
+}
+
+@compute @workgroup_size(128)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
+        @builtin(local_invocation_index) thread: u32) {
+    let row = group.z * 64u;
+    let col = (group.x + group.y * groups.x) * 64u;
+    let last_row = u32(max(params.rows, 1) - 1);
+    let team = thread / 32u;
+    let lane = thread % 32u;
+    let own_row = 32u * (team / 2u);
+    let own_col = 32u * (team % 2u);
+    var sums00: Sums;
+    var sums01: Sums;
+    var sums10: Sums;
+    var sums11: Sums;
+    let x_line = thread / 16u;
+    let x_d = 4u * (thread % 16u);
+    let w_line = thread / 16u;
+    let w_d = CHUNK * (thread % 16u);
+    let x_row0 = min(row + x_line, last_row);
+    var x0: vec4<f32>;
+    let x_row1 = min(row + x_line + 8u, last_row);
+    var x1: vec4<f32>;
+    let x_row2 = min(row + x_line + 16u, last_row);
+    var x2: vec4<f32>;
+    let x_row3 = min(row + x_line + 24u, last_row);
+    var x3: vec4<f32>;
+    let x_row4 = min(row + x_line + 32u, last_row);
+    var x4: vec4<f32>;
+    let x_row5 = min(row + x_line + 40u, last_row);
+    var x5: vec4<f32>;
+    let x_row6 = min(row + x_line + 48u, last_row);
+    var x6: vec4<f32>;
+    let x_row7 = min(row + x_line + 56u, last_row);
+    var x7: vec4<f32>;
+    let w_row0 = min(col + w_line, params.cols - 1u);
+    var word0: vec4<f32>;
+    let w_row1 = min(col + w_line + 8u, params.cols - 1u);
+    var word1: vec4<f32>;
+    let w_row2 = min(col + w_line + 16u, params.cols - 1u);
+    var word2: vec4<f32>;
+    let w_row3 = min(col + w_line + 24u, params.cols - 1u);
+    var word3: vec4<f32>;
+    let w_row4 = min(col + w_line + 32u, params.cols - 1u);
+    var word4: vec4<f32>;
+    let w_row5 = min(col + w_line + 40u, params.cols - 1u);
+    var word5: vec4<f32>;
+    let w_row6 = min(col + w_line + 48u, params.cols - 1u);
+    var word6: vec4<f32>;
+    let w_row7 = min(col + w_line + 56u, params.cols - 1u);
+    var word7: vec4<f32>;
+
+    {
+        let c = min((0u + w_d) / CHUNK, CHUNKS - 1u);
+        x0 = load_x(x_row0, 0u + x_d);
+        x1 = load_x(x_row1, 0u + x_d);
+        x2 = load_x(x_row2, 0u + x_d);
+        x3 = load_x(x_row3, 0u + x_d);
+        x4 = load_x(x_row4, 0u + x_d);
+        x5 = load_x(x_row5, 0u + x_d);
+        x6 = load_x(x_row6, 0u + x_d);
+        x7 = load_x(x_row7, 0u + x_d);
+        word0 = fetch(w_row0 * ROW, c);
+        word1 = fetch(w_row1 * ROW, c);
+        word2 = fetch(w_row2 * ROW, c);
+        word3 = fetch(w_row3 * ROW, c);
+        word4 = fetch(w_row4 * ROW, c);
+        word5 = fetch(w_row5 * ROW, c);
+        word6 = fetch(w_row6 * ROW, c);
+        word7 = fetch(w_row7 * ROW, c);
+    }
+    for (var k = 0u; k < K; k += DEPTH) {
+        put_x(x_line, x_d, vec4<f16>(x0));
+        put_x(x_line + 8u, x_d, vec4<f16>(x1));
+        put_x(x_line + 16u, x_d, vec4<f16>(x2));
+        put_x(x_line + 24u, x_d, vec4<f16>(x3));
+        put_x(x_line + 32u, x_d, vec4<f16>(x4));
+        put_x(x_line + 40u, x_d, vec4<f16>(x5));
+        put_x(x_line + 48u, x_d, vec4<f16>(x6));
+        put_x(x_line + 56u, x_d, vec4<f16>(x7));
+        put_w(w_line, w_d, vec4<f16>(word0));
+        put_w(w_line + 8u, w_d, vec4<f16>(word1));
+        put_w(w_line + 16u, w_d, vec4<f16>(word2));
+        put_w(w_line + 24u, w_d, vec4<f16>(word3));
+        put_w(w_line + 32u, w_d, vec4<f16>(word4));
+        put_w(w_line + 40u, w_d, vec4<f16>(word5));
+        put_w(w_line + 48u, w_d, vec4<f16>(word6));
+        put_w(w_line + 56u, w_d, vec4<f16>(word7));
+
+        workgroupBarrier();
+        {
+            let c = min((k + DEPTH + w_d) / CHUNK, CHUNKS - 1u);
+            x0 = load_x(x_row0, k + DEPTH + x_d);
+            x1 = load_x(x_row1, k + DEPTH + x_d);
+            x2 = load_x(x_row2, k + DEPTH + x_d);
+            x3 = load_x(x_row3, k + DEPTH + x_d);
+            x4 = load_x(x_row4, k + DEPTH + x_d);
+            x5 = load_x(x_row5, k + DEPTH + x_d);
+            x6 = load_x(x_row6, k + DEPTH + x_d);
+            x7 = load_x(x_row7, k + DEPTH + x_d);
+            word0 = fetch(w_row0 * ROW, c);
+            word1 = fetch(w_row1 * ROW, c);
+            word2 = fetch(w_row2 * ROW, c);
+            word3 = fetch(w_row3 * ROW, c);
+            word4 = fetch(w_row4 * ROW, c);
+            word5 = fetch(w_row5 * ROW, c);
+            word6 = fetch(w_row6 * ROW, c);
+            word7 = fetch(w_row7 * ROW, c);
+        }
+        let x_at = own_row * LINE;
+        let w_at = own_col * LINE;
+        {
+            let a0 = subgroupMatrixLoad<Left, row_major>(&x_tile, x_at + 0u * LINE + 0u, LINE);
+            let a1 = subgroupMatrixLoad<Left, row_major>(&x_tile, x_at + 16u * LINE + 0u, LINE);
+            let b0 = subgroupMatrixLoad<Right, col_major>(&w_tile, w_at + 0u * LINE + 0u, LINE);
+            let b1 = subgroupMatrixLoad<Right, col_major>(&w_tile, w_at + 16u * LINE + 0u, LINE);
+            sums00 = subgroupMatrixMultiplyAccumulate(a0, b0, sums00);
+            sums01 = subgroupMatrixMultiplyAccumulate(a0, b1, sums01);
+            sums10 = subgroupMatrixMultiplyAccumulate(a1, b0, sums10);
+            sums11 = subgroupMatrixMultiplyAccumulate(a1, b1, sums11);
+        }
+        {
+            let a0 = subgroupMatrixLoad<Left, row_major>(&x_tile, x_at + 0u * LINE + 16u, LINE);
+            let a1 = subgroupMatrixLoad<Left, row_major>(&x_tile, x_at + 16u * LINE + 16u, LINE);
+            let b0 = subgroupMatrixLoad<Right, col_major>(&w_tile, w_at + 0u * LINE + 16u, LINE);
+            let b1 = subgroupMatrixLoad<Right, col_major>(&w_tile, w_at + 16u * LINE + 16u, LINE);
+            sums00 = subgroupMatrixMultiplyAccumulate(a0, b0, sums00);
+            sums01 = subgroupMatrixMultiplyAccumulate(a0, b1, sums01);
+            sums10 = subgroupMatrixMultiplyAccumulate(a1, b0, sums10);
+            sums11 = subgroupMatrixMultiplyAccumulate(a1, b1, sums11);
+        }
+        {
+            let a0 = subgroupMatrixLoad<Left, row_major>(&x_tile, x_at + 0u * LINE + 32u, LINE);
+            let a1 = subgroupMatrixLoad<Left, row_major>(&x_tile, x_at + 16u * LINE + 32u, LINE);
+            let b0 = subgroupMatrixLoad<Right, col_major>(&w_tile, w_at + 0u * LINE + 32u, LINE);
+            let b1 = subgroupMatrixLoad<Right, col_major>(&w_tile, w_at + 16u * LINE + 32u, LINE);
+            sums00 = subgroupMatrixMultiplyAccumulate(a0, b0, sums00);
+            sums01 = subgroupMatrixMultiplyAccumulate(a0, b1, sums01);
+            sums10 = subgroupMatrixMultiplyAccumulate(a1, b0, sums10);
+            sums11 = subgroupMatrixMultiplyAccumulate(a1, b1, sums11);
+        }
+        {
+            let a0 = subgroupMatrixLoad<Left, row_major>(&x_tile, x_at + 0u * LINE + 48u, LINE);
+            let a1 = subgroupMatrixLoad<Left, row_major>(&x_tile, x_at + 16u * LINE + 48u, LINE);
+            let b0 = subgroupMatrixLoad<Right, col_major>(&w_tile, w_at + 0u * LINE + 48u, LINE);
+            let b1 = subgroupMatrixLoad<Right, col_major>(&w_tile, w_at + 16u * LINE + 48u, LINE);
+            sums00 = subgroupMatrixMultiplyAccumulate(a0, b0, sums00);
+            sums01 = subgroupMatrixMultiplyAccumulate(a0, b1, sums01);
+            sums10 = subgroupMatrixMultiplyAccumulate(a1, b0, sums10);
+            sums11 = subgroupMatrixMultiplyAccumulate(a1, b1, sums11);
+        }
+        workgroupBarrier();
+    }
+    subgroupMatrixStore<row_major>(&piece, 256u * team, sums00, 16u);
+    workgroupBarrier();
+    for (var e = 0u; e < 8u; e++) {
+        let at = lane + 32u * e;
+        let sum = piece[256u * team + at];
+        store(row + own_row + 0u + at / 16u, col + own_col + 0u + at % 16u, sum);
+    }
+    workgroupBarrier();
+    subgroupMatrixStore<row_major>(&piece, 256u * team, sums01, 16u);
+    workgroupBarrier();
+    for (var e = 0u; e < 8u; e++) {
+        let at = lane + 32u * e;
+        let sum = piece[256u * team + at];
+        store(row + own_row + 0u + at / 16u, col + own_col + 16u + at % 16u, sum);
+    }
+    workgroupBarrier();
+    subgroupMatrixStore<row_major>(&piece, 256u * team, sums10, 16u);
+    workgroupBarrier();
+    for (var e = 0u; e < 8u; e++) {
+        let at = lane + 32u * e;
+        let sum = piece[256u * team + at];
+        store(row + own_row + 16u + at / 16u, col + own_col + 0u + at % 16u, sum);
+    }
+    workgroupBarrier();
+    subgroupMatrixStore<row_major>(&piece, 256u * team, sums11, 16u);
+    workgroupBarrier();
+    for (var e = 0u; e < 8u; e++) {
+        let at = lane + 32u * e;
+        let sum = piece[256u * team + at];
+        store(row + own_row + 16u + at / 16u, col + own_col + 16u + at % 16u, sum);
+    }
+    workgroupBarrier();
+}

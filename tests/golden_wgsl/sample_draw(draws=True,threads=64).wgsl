@@ -1,0 +1,254 @@
+@group(0) @binding(0) var<storage, read> settings: array<u32>;
+@group(0) @binding(1) var<storage, read> parts: array<vec2<u32>>;
+@group(0) @binding(2) var<storage, read_write> seen: array<u32>;
+@group(0) @binding(3) var<storage, read_write> ids: array<i32>;
+@group(0) @binding(4) var<storage, read> logits: array<u32>;
+@group(0) @binding(5) var<storage, read> state: array<vec4<u32>>;
+@group(0) @binding(6) var<storage, read> sums: array<vec4<u32>>;
+struct Params {
+    rows: u32,
+    width: u32,
+    span: u32,
+    parts: u32,
+    position: u32,
+}
+@group(0) @binding(7) var<uniform> params: Params;
+
+var<workgroup> best: array<vec2<u32>, 64>;
+
+const PENALTY = 1u;
+const DRAW = 2u;
+const TOP_K = 4u;
+const TOP_P = 8u;
+const ALL = 0xFFFFFFFFu;
+
+fn better(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
+    return select(a, b, b.x > a.x || (b.x == a.x && b.y < a.y));
+}
+
+// An integer that sorts as the float of these bits does; NaN sorts above all, -0 as 0.
+fn sort_key(bits: u32) -> u32 {
+    if ((bits & 0x7FFFFFFFu) > 0x7F800000u) {
+        return 0xFFFFFFFFu;
+    }
+    return select(bits | 0x80000000u, ~bits, bits > 0x80000000u);
+}
+
+fn known() -> u32 {
+    return select(min(settings[1], params.width), params.width, settings[1] == 0u);
+}
+
+fn score(i: u32) -> u32 {
+    let bits = logits[(params.rows - 1u) * params.width + i];
+    let is_seen = (settings[0] & PENALTY) != 0u && ((seen[i / 32u] >> (i % 32u)) & 1u) == 1u;
+    if (!is_seen || (bits & 0x7FFFFFFFu) >= 0x7F800000u) {
+        return bits;
+    }
+    let x = bitcast<f32>(bits);
+    let penalty = bitcast<f32>(settings[5]);
+    return bitcast<u32>(select(x * penalty, x / penalty, x > 0.0));
+}
+
+// exp of its own, so that every adapter weighs alike: 2^n * e^r with |r| <= ln(2) / 2, to about 1e-7 of the value.
+fn weight(bits: u32, best: f32) -> f32 {
+    if (bits == 0xFF800000u) {
+        return 0.0;  // -infinity forbids an id
+    }
+    let x = (bitcast<f32>(bits) - best) * bitcast<f32>(settings[6]);
+    if (!(x >= -70.0)) {
+        return 0.0;
+    }
+    let n = round(x * 1.44269504);
+    let r = (x - n * 0.693145752) - n * 1.42860677e-6;  // ln(2) in two parts, the first with zeros at its end
+    var sum = 1.98412698e-4 * r + 1.38888889e-3;  // Taylor: 1/7!, 1/6!, ...
+    sum = sum * r + 8.33333333e-3;
+    sum = sum * r + 4.16666667e-2;
+    sum = sum * r + 0.166666667;
+    sum = ((sum * r + 0.5) * r + 1.0) * r + 1.0;
+    return min(1.0, sum * bitcast<f32>(u32(i32(n) + 127) << 23u));
+}
+
+var<workgroup> lanes_f32: array<f32, 64>;
+
+fn sum_up_f32(thread: u32, value: f32) -> f32 {
+    var sum = value;
+    for (var step = 1u; step < 64u; step *= 2u) {
+        lanes_f32[thread] = sum;
+        workgroupBarrier();
+        if (thread >= step) {
+            sum = lanes_f32[thread - step] + sum;
+        }
+        workgroupBarrier();
+    }
+    lanes_f32[thread] = sum;
+    workgroupBarrier();
+    return sum;
+}
+
+var<workgroup> lanes_u32: array<u32, 64>;
+
+fn sum_up_u32(thread: u32, value: u32) -> u32 {
+    var sum = value;
+    for (var step = 1u; step < 64u; step *= 2u) {
+        lanes_u32[thread] = sum;
+        workgroupBarrier();
+        if (thread >= step) {
+            sum = lanes_u32[thread - step] + sum;
+        }
+        workgroupBarrier();
+    }
+    lanes_u32[thread] = sum;
+    workgroupBarrier();
+    return sum;
+}
+
+const NONE = 0xFFFFFFFFu;
+var<workgroup> first_one: atomic<u32>;
+
+fn first(thread: u32, is_one: bool) -> u32 {
+    if (thread == 0u) {
+        atomicStore(&first_one, NONE);
+    }
+    workgroupBarrier();
+    if (is_one) {
+        atomicMin(&first_one, thread);
+    }
+    workgroupBarrier();
+    let found = atomicLoad(&first_one);
+    workgroupBarrier();
+    return found;
+}
+
+fn high_product(a: u32, b: u32) -> u32 {
+    let low = (a & 0xFFFFu) * (b & 0xFFFFu);
+    let cross = (a >> 16u) * (b & 0xFFFFu) + (low >> 16u);
+    let other = (a & 0xFFFFu) * (b >> 16u) + (cross & 0xFFFFu);
+    return (a >> 16u) * (b >> 16u) + (cross >> 16u) + (other >> 16u);
+}
+
+fn uniform_at(position: u32) -> f32 {
+    var c = vec4<u32>(position, 0u, 0u, 0u);
+    var key = vec2<u32>(settings[7], settings[8]);
+    for (var round = 0u; round < 10u; round++) {
+        c = vec4<u32>(high_product(0xCD9E8D57u, c.z) ^ c.y ^ key.x, 0xCD9E8D57u * c.z,
+                      high_product(0xD2511F53u, c.x) ^ c.w ^ key.y, 0xD2511F53u * c.x);
+        key += vec2<u32>(0x9E3779B9u, 0xBB67AE85u);
+    }
+    return (f32(c.x >> 9u) + 0.5) * 0x1p-23f;
+}
+
+var<workgroup> drawn: u32;
+
+// The first thread that holds mass and passes the draw; by rounding none may pass: then the last that holds mass.
+fn first_or_last(thread: u32, holds: bool, passes: bool) -> u32 {
+    let last = 63u - min(63u, first(63u - thread, holds));
+    return min(last, first(thread, holds && passes));
+}
+
+// What the ids of a part weigh whose sums are `part`, where `before` equals of the edge stand below them.
+fn mass_of(part: vec4<u32>, before: u32) -> f32 {
+    let equals = min(part.y, part.w - min(part.w, before));
+    return bitcast<f32>(part.x) + f32(equals) * bitcast<f32>(part.z);
+}
+
+fn draw(thread: u32, top: u32) -> u32 {
+    var part = vec4<u32>(0u);
+    if (thread < params.parts) {
+        part = sums[thread];
+    }
+    let equals_before = sum_up_u32(thread, part.y) - part.y;
+    let own = mass_of(part, equals_before);
+    let reached = sum_up_f32(thread, own);
+    let target_mass = uniform_at(params.position) * lanes_f32[63];
+    let chosen = first_or_last(thread, own > 0.0, reached > target_mass);
+    var below = 0.0;
+    if (chosen > 0u) {
+        below = lanes_f32[chosen - 1u];
+    }
+    var equals = 0u;
+    if (chosen > 0u) {
+        equals = lanes_u32[chosen - 1u];
+    }
+    workgroupBarrier();
+    return draw_in(thread, chosen, top, target_mass - below, equals);
+}
+
+// The id of part `chosen` at which the mass passes `wanted`; `equals` of the edge stand in the parts before.
+fn draw_in(thread: u32, chosen: u32, top: u32, wanted: f32, equals: u32) -> u32 {
+    let best = bitcast<f32>(select(~top, top & 0x7FFFFFFFu, top >= 0x80000000u));
+    let edge = sums[chosen].z;
+    let kept = sums[chosen].w;
+    let end = min((chosen + 1u) * params.span, known());
+    let each = (params.span + 63u) / 64u;
+    let first_id = min(chosen * params.span + thread * each, end);
+    let last_id = min(first_id + each, end);
+    var mass = 0.0;
+    var count = 0u;
+    for (var i = first_id; i < last_id; i++) {
+        let w = kept_weight(i, best);
+        mass += select(0.0, w, bitcast<u32>(w) > edge);
+        count += select(0u, 1u, bitcast<u32>(w) == edge);
+    }
+    let before = equals + sum_up_u32(thread, count) - count;
+    let own = mass_of(vec4<u32>(bitcast<u32>(mass), count, edge, kept), before);
+    let reached = sum_up_f32(thread, own);
+    let chosen_thread = first_or_last(thread, own > 0.0, reached > wanted);
+    if (thread == chosen_thread) {
+        var sum = reached - own;
+        var place = before;
+        var found = false;
+        for (var i = first_id; i < last_id; i++) {
+            let w = kept_weight(i, best);
+            let is_edge = bitcast<u32>(w) == edge;
+            if (w > 0.0 && (bitcast<u32>(w) > edge || (is_edge && place < kept)) && (!found || sum <= wanted)) {
+                sum += w;
+                drawn = i;
+                found = true;
+            }
+            place += select(0u, 1u, is_edge);
+        }
+    }
+    workgroupBarrier();
+    return drawn;
+}
+
+// The weight of id i, 0 if it is not among the k largest.
+fn kept_weight(i: u32, best: f32) -> f32 {
+    let bits = score(i);
+    if (sort_key(bits) < state[3].z) {
+        return 0.0;
+    }
+    return weight(bits, best);
+}
+
+@compute @workgroup_size(64)
+fn main(@builtin(local_invocation_index) thread: u32) {
+    var own = vec2<u32>(0u, 0xFFFFFFFFu);
+    if (thread < params.parts) {
+        own = parts[thread];
+    }
+    best[thread] = own;
+    workgroupBarrier();
+    for (var half = 32u; half > 0u; half /= 2u) {
+        if (thread < half) {
+            best[thread] = better(best[thread], best[thread + half]);
+        }
+        workgroupBarrier();
+    }
+    let top = best[0];
+    var id = top.y;
+    if ((settings[0] & DRAW) != 0u) {
+        id = draw(thread, top.x);
+    }
+    if (thread != 0u) {
+        return;
+    }
+    if (top.x <= 0x007FFFFFu || top.x >= 0xFF800000u) {
+        ids[0] = -1;
+        return;
+    }
+    ids[0] = i32(id);
+    if ((settings[0] & PENALTY) != 0u) {
+        seen[id / 32u] |= 1u << (id % 32u);
+    }
+}
