@@ -28,7 +28,8 @@ SETUP = """async () => {
   const adapter = await navigator.gpu.requestAdapter();
   const name = "maxComputeWorkgroupStorageSize";
   const requiredLimits = { [name]: adapter.limits[name] };
-  window.device = await adapter.requestDevice({ requiredLimits });
+  const requiredFeatures = ["subgroups"].filter((feature) => adapter.features.has(feature));
+  window.device = await adapter.requestDevice({ requiredFeatures, requiredLimits });
   window.pipelines = new Map();
   return adapter.limits[name];
 }"""

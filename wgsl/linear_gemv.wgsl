@@ -134,7 +134,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                     break;
                 }
 {% endif %}
-                var part: array<f32, STREAMS>;
+                var part = array<f32, STREAMS>();  // said, for Tint (Chrome 156) does not clear it in later rounds
 {% if offset %}
                 var sum = 0.0;
 {% endif %}

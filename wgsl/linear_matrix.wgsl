@@ -57,7 +57,7 @@ var<workgroup> piece: array<f32, {{ 8 * tiles.threads }}>;  // 16x16 sums of eac
 {% endif %}
 {{ quant.fetch() }}
 {{ quant.scale_at() }}
-{{ linear.load4("x", "load_x", "m * K + ") }}
+{{ linear.load4("x", "load_x", "m * K + ", tiles.exact) }}
 {{ linear.store() }}
 @compute @workgroup_size({{ tiles.threads }})
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,

@@ -6,18 +6,21 @@ Way of the data: under `ops.linear_routes`.
 
 What takes time on a GPU is latency until the weight is large; then x is read too often, so a
 thread takes more outputs. Measured on an H200 (Chrome 156, 2026-11-30, one row, us, rounds that
-wait for each other):
+wait for each other; in brackets the outputs that share a sum's threads):
 
-| K -> N                      | a subgroup alone, its outputs | a workgroup of subgroups, outputs |
-|-----------------------------|-------------------------------|-----------------------------------|
-| 576 -> 576                  | 3.6 (1)                       | 3.7 (1)                           |
-| 576 -> 960, norm            | 4.4 (2)                       | 4.9 (2)                           |
-| 1536 -> 576                 | 4.6 (1)                       | 4.1 (64 threads, 1)               |
-| 2048 -> 2048                | 7.5 (2)                       | 6.3 (64 threads, 2)               |
-| 8192 -> 2048                | 19 (2)                        | 12 (256 threads, 4)               |
-| 2048 -> 128256              | 71 (8), 93 (4)                | 105 (64 threads, 4)               |
+| K -> N                      | a subgroup alone | a workgroup of subgroups |
+|-----------------------------|------------------|--------------------------|
+| 576 -> 576                  | 3.6 (1)          | 3.7 (1)                  |
+| 576 -> 960, norm            | 4.4 (1), 4.6 (2) | 4.7 (2)                  |
+| 576 -> 2 x 1536, norm, SiLU | 5.1 (2)          | 5.8 (2)                  |
+| 1536 -> 576                 | 4.6 (1)          | 4.2 (2), 64 threads      |
+| 2048 -> 2048                | 6.5 (2)          | 6.0 (4), 64 threads      |
+| 8192 -> 2048                | 19 (2)           | 9.9 (4), 256 threads     |
+| 576 -> 49152, 8 bit         | 18 (4), 19 (2)   | 20 (4)                   |
+| 2048 -> 128256              | 63 (8), 81 (4)   | 89 (4)                   |
 
-    size_for(caps, blocks=64, rows=1, outputs=2048, gated=False)   # Gemv("subgroup", 0, 64, 2)
+    size_for(caps, blocks=64, rows=1, outputs=2048, gated=False, chunk=8)
+    # Gemv("subgroup", 0, 64, 4)
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from dataclasses import dataclass
 
 from runtime_py.ops.base import Axis, Caps
 
+LEAST_LANES = 16
 LARGE = 16384  # rows of the weight from which on reading x again and again is what takes time
 
 
@@ -55,29 +59,34 @@ class Gemv:
         }
 
 
-def size_for(caps: Caps, *, blocks: int, rows: int, outputs: int, gated: bool) -> Gemv:
+def size_for(caps: Caps, *, blocks: int, rows: int, outputs: int, gated: bool, chunk: int) -> Gemv:
     """Return the sizes for `rows` of x and a weight of `blocks` 16-byte blocks a row.
 
-    `outputs` counts rows of y; `gated` means that each takes two rows of the weight.
+    `outputs` counts rows of y; `gated` means that each takes two rows of the weight; `chunk` is
+    codes in 4 bytes.
     """
-    sides = 2 if gated else 1
     if not caps.has_subgroups:
         return Gemv("workgroup", 0, 64 if blocks > 32 else 32, 2 if rows <= 8 else 1)
     lanes = caps.subgroup_max if caps.subgroup_min == caps.subgroup_max else 0
-    large = outputs * sides >= LARGE
-    if lanes >= 16 and (large or blocks <= lanes):
-        cols = (8 // sides if rows == 1 else 4 // sides) if large else 2 if outputs >= 768 else 1
-        return Gemv("team", lanes, 2 * lanes, cols if rows <= 4 else min(cols, 2))
+    large = outputs * (2 if gated else 1) >= LARGE
+    if lanes >= LEAST_LANES and (large or blocks <= lanes):
+        cols = _alone(rows, chunk, gated) if large else 2 if gated or outputs >= 2048 else 1
+        return Gemv("team", lanes, 2 * lanes, cols)
     threads = next((size for size in (32, 64, 128) if size >= blocks), 256)
-    return Gemv("subgroup", 0, threads, _shared(rows, outputs, threads, gated))
+    return Gemv("subgroup", 0, threads, _shared(rows, outputs, gated))
 
 
-def _shared(rows: int, outputs: int, threads: int, gated: bool) -> int:
+def _alone(rows: int, chunk: int, gated: bool) -> int:
+    """Return the outputs of a subgroup where x is read again and again."""
+    if rows > 4:
+        return 2
+    return 8 if rows == 1 and chunk == 8 and not gated else 4
+
+
+def _shared(rows: int, outputs: int, gated: bool) -> int:
     """Return the outputs that a workgroup's threads share."""
     if rows > 8:
         return 1
-    if rows > 4 or gated:
+    if rows > 4 or gated or outputs < 1024:
         return 2
-    if threads == 256 or outputs >= 2560:
-        return 4
-    return 2 if outputs >= 1024 else 1
+    return 4

@@ -40,7 +40,7 @@ from runtime_py.symbols import Expr, product
 
 GEMV_ROWS = 16
 QUAD_GEMV_ROWS = 4
-NORM_APART = 1 << 25  # elements of a weight from which on an RMS norm of its own costs less
+NORM_APART = 1 << 26  # elements of a weight from which on an RMS norm of its own costs less
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,14 @@ def _gemv(ctx: Lowering, part: Linear, most: int) -> Route:
     rows = next(size for size in (1, 2, 4, 8, 16) if size >= most)
     blocks = -(-part.weight.k // (4 * part.weight.chunk))
     gated = part.act != "none"
-    size = size_for(ctx.caps, blocks=blocks, rows=rows, outputs=part.n, gated=gated)
+    size = size_for(
+        ctx.caps,
+        blocks=blocks,
+        rows=rows,
+        outputs=part.n,
+        gated=gated,
+        chunk=part.weight.chunk,
+    )
     multiply = multiply_of(ctx)
     fused = multiply == "f32" and part.weight.rows * part.weight.k < NORM_APART
     axes = {**part.axes(), **part.norm_axes(fused=fused), **size.axes()}

@@ -82,7 +82,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                 scale[j] = scale_at(n[j] * SCALE_ROW, g);
             }
             for (var m = 0u; m < ROWS; m++) {
-                var part: array<f32, STREAMS>;
+                var part = array<f32, STREAMS>();  // said, for Tint (Chrome 156) does not clear it in later rounds
                 {
                     var v = load_x(m, 4u * (4u * b + 0u));
                     sums[ROWS * STREAMS + m] += dot(v, v);

@@ -89,7 +89,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                 if (i32(m) >= params.rows) {
                     break;
                 }
-                var part: array<f32, STREAMS>;
+                var part = array<f32, STREAMS>();  // said, for Tint (Chrome 156) does not clear it in later rounds
                 var sum = 0.0;
                 {
                     var v = load_x(m, 8u * (4u * b + 0u));

@@ -94,7 +94,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                 scale[j] = scale_at(n[j] * SCALE_ROW, g);
             }
             for (var m = 0u; m < ROWS; m++) {
-                var part: array<f32, STREAMS>;
+                var part = array<f32, STREAMS>();  // said, for Tint (Chrome 156) does not clear it in later rounds
                 {
                     var v = rounded(load_x(m, 4u * (4u * b + 0u)));
                     for (var j = 0u; j < STREAMS; j++) {
@@ -113,7 +113,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                 scale[j] = scale_at(n[j] * SCALE_ROW, g);
             }
             for (var m = 0u; m < ROWS; m++) {
-                var part: array<f32, STREAMS>;
+                var part = array<f32, STREAMS>();  // said, for Tint (Chrome 156) does not clear it in later rounds
                 {
                     var v = rounded(load_x(m, 4u * (4u * b + 1u)));
                     for (var j = 0u; j < STREAMS; j++) {
@@ -132,7 +132,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                 scale[j] = scale_at(n[j] * SCALE_ROW, g);
             }
             for (var m = 0u; m < ROWS; m++) {
-                var part: array<f32, STREAMS>;
+                var part = array<f32, STREAMS>();  // said, for Tint (Chrome 156) does not clear it in later rounds
                 {
                     var v = rounded(load_x(m, 4u * (4u * b + 2u)));
                     for (var j = 0u; j < STREAMS; j++) {
@@ -151,7 +151,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                 scale[j] = scale_at(n[j] * SCALE_ROW, g);
             }
             for (var m = 0u; m < ROWS; m++) {
-                var part: array<f32, STREAMS>;
+                var part = array<f32, STREAMS>();  // said, for Tint (Chrome 156) does not clear it in later rounds
                 {
                     var v = rounded(load_x(m, 4u * (4u * b + 3u)));
                     for (var j = 0u; j < STREAMS; j++) {

@@ -70,7 +70,7 @@ fn scale_at(start: u32, g: u32) -> vec2<f32> {
 }
 
 fn load_x(m: u32, i: u32) -> vec4<f32> {
-    return select(vec4<f32>(), x[(m * K + min(i, K - 4u)) / 4u], i < K);
+    return x[(m * K + i) / 4u];
 }
 
 fn activate(gate: f32) -> f32 {
@@ -146,15 +146,16 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     var scale7: vec2<f32>;
 
     {
-        let c = min((0u + w_d) / CHUNK, CHUNKS - 1u);
-        x0 = load_x(x_row0, 0u + x_d);
-        x1 = load_x(x_row1, 0u + x_d);
-        x2 = load_x(x_row2, 0u + x_d);
-        x3 = load_x(x_row3, 0u + x_d);
-        x4 = load_x(x_row4, 0u + x_d);
-        x5 = load_x(x_row5, 0u + x_d);
-        x6 = load_x(x_row6, 0u + x_d);
-        x7 = load_x(x_row7, 0u + x_d);
+        let from_k = min(0u, K - DEPTH);
+        let c = (from_k + w_d) / CHUNK;
+        x0 = load_x(x_row0, from_k + x_d);
+        x1 = load_x(x_row1, from_k + x_d);
+        x2 = load_x(x_row2, from_k + x_d);
+        x3 = load_x(x_row3, from_k + x_d);
+        x4 = load_x(x_row4, from_k + x_d);
+        x5 = load_x(x_row5, from_k + x_d);
+        x6 = load_x(x_row6, from_k + x_d);
+        x7 = load_x(x_row7, from_k + x_d);
         word0 = fetch(w_row0 * ROW, c);
         scale0 = scale_at(w_row0 * SCALE_ROW, c / GROUP_CHUNKS);
         word1 = fetch(w_row1 * ROW, c);
@@ -192,15 +193,16 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
 
         workgroupBarrier();
         {
-            let c = min((k + DEPTH + w_d) / CHUNK, CHUNKS - 1u);
-            x0 = load_x(x_row0, k + DEPTH + x_d);
-            x1 = load_x(x_row1, k + DEPTH + x_d);
-            x2 = load_x(x_row2, k + DEPTH + x_d);
-            x3 = load_x(x_row3, k + DEPTH + x_d);
-            x4 = load_x(x_row4, k + DEPTH + x_d);
-            x5 = load_x(x_row5, k + DEPTH + x_d);
-            x6 = load_x(x_row6, k + DEPTH + x_d);
-            x7 = load_x(x_row7, k + DEPTH + x_d);
+            let from_k = min(k + DEPTH, K - DEPTH);
+            let c = (from_k + w_d) / CHUNK;
+            x0 = load_x(x_row0, from_k + x_d);
+            x1 = load_x(x_row1, from_k + x_d);
+            x2 = load_x(x_row2, from_k + x_d);
+            x3 = load_x(x_row3, from_k + x_d);
+            x4 = load_x(x_row4, from_k + x_d);
+            x5 = load_x(x_row5, from_k + x_d);
+            x6 = load_x(x_row6, from_k + x_d);
+            x7 = load_x(x_row7, from_k + x_d);
             word0 = fetch(w_row0 * ROW, c);
             scale0 = scale_at(w_row0 * SCALE_ROW, c / GROUP_CHUNKS);
             word1 = fetch(w_row1 * ROW, c);

@@ -121,15 +121,16 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     var word7: vec4<f32>;
 
     {
-        let c = min((0u + w_d) / CHUNK, CHUNKS - 1u);
-        x0 = load_x(x_row0, 0u + x_d);
-        x1 = load_x(x_row1, 0u + x_d);
-        x2 = load_x(x_row2, 0u + x_d);
-        x3 = load_x(x_row3, 0u + x_d);
-        x4 = load_x(x_row4, 0u + x_d);
-        x5 = load_x(x_row5, 0u + x_d);
-        x6 = load_x(x_row6, 0u + x_d);
-        x7 = load_x(x_row7, 0u + x_d);
+        let from_k = 0u;
+        let c = min((from_k + w_d) / CHUNK, CHUNKS - 1u);
+        x0 = load_x(x_row0, from_k + x_d);
+        x1 = load_x(x_row1, from_k + x_d);
+        x2 = load_x(x_row2, from_k + x_d);
+        x3 = load_x(x_row3, from_k + x_d);
+        x4 = load_x(x_row4, from_k + x_d);
+        x5 = load_x(x_row5, from_k + x_d);
+        x6 = load_x(x_row6, from_k + x_d);
+        x7 = load_x(x_row7, from_k + x_d);
         word0 = fetch(w_row0 * ROW, c);
         word1 = fetch(w_row1 * ROW, c);
         word2 = fetch(w_row2 * ROW, c);
@@ -159,15 +160,16 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
 
         workgroupBarrier();
         {
-            let c = min((k + DEPTH + w_d) / CHUNK, CHUNKS - 1u);
-            x0 = load_x(x_row0, k + DEPTH + x_d);
-            x1 = load_x(x_row1, k + DEPTH + x_d);
-            x2 = load_x(x_row2, k + DEPTH + x_d);
-            x3 = load_x(x_row3, k + DEPTH + x_d);
-            x4 = load_x(x_row4, k + DEPTH + x_d);
-            x5 = load_x(x_row5, k + DEPTH + x_d);
-            x6 = load_x(x_row6, k + DEPTH + x_d);
-            x7 = load_x(x_row7, k + DEPTH + x_d);
+            let from_k = k + DEPTH;
+            let c = min((from_k + w_d) / CHUNK, CHUNKS - 1u);
+            x0 = load_x(x_row0, from_k + x_d);
+            x1 = load_x(x_row1, from_k + x_d);
+            x2 = load_x(x_row2, from_k + x_d);
+            x3 = load_x(x_row3, from_k + x_d);
+            x4 = load_x(x_row4, from_k + x_d);
+            x5 = load_x(x_row5, from_k + x_d);
+            x6 = load_x(x_row6, from_k + x_d);
+            x7 = load_x(x_row7, from_k + x_d);
             word0 = fetch(w_row0 * ROW, c);
             word1 = fetch(w_row1 * ROW, c);
             word2 = fetch(w_row2 * ROW, c);

@@ -70,6 +70,8 @@ let x_line = thread / {{ depth // 4 }}u;
 {% set line = linear.plus("w_line", r * w_step) %}
 {% if act == "none" %}
     let w_row{{ r }} = min(col + {{ line }}, params.cols - 1u);
+{% elif w_step > 32 %}
+    let w_row{{ r }} = min(col + w_line % 32u, params.cols - 1u) + select(0u, params.cols, w_line >= 32u);
 {% elif r * w_step < 32 %}
     let w_row{{ r }} = min(col + {{ line }}, params.cols - 1u);  // of gate
 {% else %}
@@ -82,12 +84,19 @@ let x_line = thread / {{ depth // 4 }}u;
 {% endfor %}
 {%- endmacro %}
 
-{# Starts to read what follows `k`; beyond K it is x = 0 times the last chunk. #}
+{# Starts to read what follows `k`; beyond K it is x = 0 times the last chunk, or (`exact`) the last tiles again, which nobody uses. #}
+{% set exact = k % depth == 0 %}
 {% macro bring(k) -%}
 {
-        let c = min(({{ k }} + w_d) / CHUNK, CHUNKS - 1u);
+{% if exact %}
+        let from_k = min({{ k }}, K - DEPTH);
+        let c = (from_k + w_d) / CHUNK;
+{% else %}
+        let from_k = {{ k }};
+        let c = min((from_k + w_d) / CHUNK, CHUNKS - 1u);
+{% endif %}
 {% for r in range(x_loads) %}
-        x{{ r }} = load_x(x_row{{ r }}, {{ k }} + x_d);
+        x{{ r }} = load_x(x_row{{ r }}, from_k + x_d);
 {% endfor %}
 {% for r in range(w_loads) %}
         word{{ r }} = fetch(w_row{{ r }} * ROW, c);
