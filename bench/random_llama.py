@@ -47,8 +47,8 @@ class Shape:
 
 
 SHAPES = {
-    "llama-3.2-1b": Shape(16, 2048, 32, 8, 64, 8192, 128256, 2048, 512, 500000.0),
-    "smollm2-135m": Shape(30, 576, 9, 3, 64, 1536, 49152, 2048, 512, 100000.0),
+    "llama-3.2-1b": Shape(16, 2048, 32, 8, 64, 8192, 128256, 2048, 1024, 500000.0),
+    "smollm2-135m": Shape(30, 576, 9, 3, 64, 1536, 49152, 2048, 1024, 100000.0),
     "tiny": Shape(2, 64, 4, 2, 16, 128, 49152, 256, 32, 10000.0),
 }
 
@@ -105,7 +105,7 @@ def make_skeleton(shape: Shape, out_dir: pathlib.Path, *, name: str) -> None:
     import torch
 
     import exporter
-    from exporter.cli import _specializations
+    from exporter.cli import MOST_LOGITS, _specializations
 
     checkpoint = _checkpoint(shape, name)
     rows = min(shape.max_prefill, shape.context)
@@ -116,7 +116,7 @@ def make_skeleton(shape: Shape, out_dir: pathlib.Path, *, name: str) -> None:
         symbols={
             "S": exporter.Sym(1, rows, at=("tokens", 1)),
             "input_pos": exporter.Sym(0, shape.context - 1, at="input_pos"),
-            "L": exporter.Sym(1, rows, at="num_logits"),
+            "L": exporter.Sym(1, min(rows, MOST_LOGITS), at="num_logits"),
         },
         constraints=[(["+", "S", "input_pos"], shape.context), (["-", "L", "S"], 0)],
         output_names=["logits"],

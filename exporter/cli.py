@@ -1,6 +1,6 @@
 """The exporter's command line.
 
-    python -m exporter llama MODEL -o DIR [--max-context 2048] [--max-prefill 512] [--kv-dtype f32]
+    python -m exporter llama MODEL -o DIR [--max-context 2048] [--max-prefill 1024] [--kv-dtype f32]
     python -m exporter verify DIR [--host chromium|node]
     python -m exporter perplexity DIR [--text FILE] [--options JSON] [--host chromium|node] [--json]
 
@@ -32,6 +32,7 @@ KV_DTYPES = {"f32": torch.float32, "f16": torch.float16}
 DEFAULT_TEXT = "the help topics of this CPython, pydoc_data.topics"
 SHORT_TURN = 16  # up to here a GPU reads each weight once for all tokens, without matrix tiles
 GOLDEN_TEXT = "The capital of France is Paris. Water boils at 100 degrees, and 7 times 6 is 42."
+MOST_LOGITS = 256  # rows of logits a step: 50 MB at a vocabulary of 49152
 # Tokens of each golden step, and how many of its rows are compared: a prompt, decoding, more of the
 # prompt, all rows.
 GOLDEN_STEPS = ((5, 1), (1, 1), (1, 1), (7, 1), (3, 3))
@@ -102,7 +103,7 @@ def write_llama(
         symbols={
             "S": exporter.Sym(1, rows, at=("tokens", 1)),
             "input_pos": exporter.Sym(0, context - 1, at="input_pos"),
-            "L": exporter.Sym(1, rows, at="num_logits"),
+            "L": exporter.Sym(1, min(rows, MOST_LOGITS), at="num_logits"),
         },
         constraints=[(["+", "S", "input_pos"], context), (["-", "L", "S"], 0)],
         golden_steps=golden_steps(checkpoint, rows),
@@ -211,7 +212,7 @@ def _parser() -> argparse.ArgumentParser:
         "--max-context", type=_positive, default=2048, help="tokens of the KV cache (2048)"
     )
     llama.add_argument(
-        "--max-prefill", type=_positive, default=512, help="most tokens of one step (512)"
+        "--max-prefill", type=_positive, default=1024, help="most tokens of one step (1024)"
     )
     llama.add_argument(
         "--kv-dtype", choices=tuple(KV_DTYPES), default="f32", help="of the KV cache (f32)"

@@ -70,8 +70,8 @@ class Context:
             )
         self.truncate(input_pos)
         parts = []
-        for start in range(0, len(ids), self.model.max_prefill):
-            chunk = ids[start : start + self.model.max_prefill]
+        for start in range(0, len(ids), self.model.max_logits):
+            chunk = ids[start : start + self.model.max_logits]
             parts.append(await self.model.logits(chunk, len(self.ids)))
             self.extend(chunk)
         data = b"".join(part.data for part in parts)

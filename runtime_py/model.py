@@ -34,6 +34,7 @@ class Model(Protocol):
 
     context: int
     max_prefill: int
+    max_logits: int
     vocabulary: int
 
     async def prefill(self, token_ids: Sequence[int], input_pos: int) -> Row:
@@ -45,7 +46,7 @@ class Model(Protocol):
         """Put at most `max_prefill` tokens into the cache: a chunk of a prompt, but the last."""
 
     async def logits(self, token_ids: Sequence[int], input_pos: int) -> Tensor:
-        """Return the logits after each of at most `max_prefill` tokens: f32 [S, V]."""
+        """Return the logits after each of at most `max_logits` tokens: f32 [S, V]."""
 
     def reset(self) -> None:
         """Forget every token: the cache gets its initial content back."""
@@ -68,6 +69,7 @@ class SessionModel:
         self.vocabulary = logits.shape[-1]
         most = graph.ranges["S"][1]
         self.max_prefill = min(most, SOFTWARE_CHUNK) if _is_software(session) else most
+        self.max_logits = min(self.max_prefill, graph.ranges["L"][1])
         self.context = graph.ranges["input_pos"][1] + 1
 
     async def prepare(self) -> None:

@@ -24,7 +24,8 @@ class MockModel:
         self, next_id: Next, vocabulary: int = 300, context: int = 64, max_prefill: int = 8
     ) -> None:
         self.next_id = next_id
-        self.vocabulary, self.context, self.max_prefill = vocabulary, context, max_prefill
+        self.vocabulary, self.context = vocabulary, context
+        self.max_prefill = self.max_logits = max_prefill
         self.cache: list[int] = []
         self.calls: list[tuple[int, int]] = []  # (input_pos, tokens)
         self.before_step: Callable[[], None] = lambda: None

@@ -29,7 +29,7 @@ LAYERS = 30
 STEPS: Mapping[str, Mapping[str, Interval]] = {
     "decode": {"S": (1, 1), "L": (1, 1)},
     "turn": {"S": (2, 16), "L": (1, 1)},
-    "prompt": {"S": (17, 512), "L": (1, 1)},
+    "prompt": {"S": (17, 1024), "L": (1, 1)},
 }
 # The route that cuts the context into pieces which run side by side.
 SPLIT = {

@@ -20,7 +20,7 @@ axes:
   group: int
   k: int
   multiply: f32, f16
-  rows: 1..16
+  rows: 1, 2, 4, 8, 16
   cols: 1..16
   threads: 32, 64, 128, 256
   reduce: team, subgroup, workgroup
@@ -48,8 +48,7 @@ accuracy: products of f32, or of f16 factors (then exact); f32 sums, one partial
 {% set team = reduce == "team" %}
 {% set own, step = ("lane", "LANES") if team else ("thread", "THREADS") %}
 {% set exact = k % (4 * quant.chunk) == 0 %}
-{% set halves = ["low", "high"] if quant.q4 else ["low"] %}
-{% set unit = quant.unit if quant.quantised else 4 %}
+{% set halves, unit = ["low", "high"] if quant.q4 else ["low"], quant.unit if quant.quantised else 4 %}
 {% set x_type = "vec4<f32>" if k % 4 == 0 else "f32" %}
 {% set code_type = "vec4<u32>" if quant.quantised else x_type %}
 {# Four codes as floats, or with multiply=f16 the weights that they stand for, rounded. #}
@@ -74,6 +73,7 @@ enable subgroups;
 const {{ step }} = {{ lanes if team else threads }}u;
 const BLOCKS = {{ (quant.chunks + 3) // 4 }}u;
 const ROWS = {{ rows }}u;
+const STEP = {{ [rows, 4] | min }}u;  // rows that a thread has under way at once
 const STREAMS = {{ streams }}u;  // rows of the weight that a workgroup reads
 const SUMS = {{ sums }}u;
 {% if not team %}
@@ -107,6 +107,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
 {% else %}
     let col = (group.x + group.y * groups.x) * {{ cols }}u;
 {% endif %}
+{% if rows > 1 %}
+    let last_row = u32(max(params.rows, 1) - 1);
+{% endif %}
     var sums: array<f32, SUMS>;
     var n: array<u32, STREAMS>;
     for (var j = 0u; j < STREAMS; j++) {
@@ -128,39 +131,44 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
 {% else %}
         {
 {% endif %}
-            for (var m = 0u; m < ROWS; m++) {
+            for (var m = 0u; m < ROWS; m += STEP) {
 {% if rows > 1 %}
                 if (i32(m) >= params.rows) {
                     break;
                 }
 {% endif %}
-                var part = array<f32, STREAMS>();  // said, for Tint (Chrome 156) does not clear it in later rounds
+                // The zeros are said, for Tint (Chrome 156) does not clear a var in later rounds.
+                var part = array<f32, STEP * STREAMS>();
 {% if offset %}
-                var sum = 0.0;
+                var sum = array<f32, STEP>();
 {% endif %}
 {% for c in range(u, u + unit) %}
 {% for side in halves %}
 {% set at = quant.chunk ~ "u * (4u * b + " ~ c ~ "u)" ~ (" + 4u" if side == "high" else "") %}
-                {
-                    var v = {{ "rounded(load_x(m, " ~ at ~ "))" if half else "load_x(m, " ~ at ~ ")" }};
+{% set x_at = (("min(m + r, last_row)" if rows > 1 else "m + r") ~ ", " ~ at) %}
+                for (var r = 0u; r < STEP; r++) {
+                    var v = {{ "rounded(load_x(" ~ x_at ~ "))" if half else "load_x(" ~ x_at ~ ")" }};
 {% if norm %}
-                    sums[ROWS * STREAMS + m] += dot(v, v);
+                    sums[ROWS * STREAMS + m + r] += dot(v, v);
                     v *= load_norm({{ at }});
 {% endif %}
 {% if offset %}
-                    sum += dot(v, vec4<f32>(1.0));
+                    sum[r] += dot(v, vec4<f32>(1.0));
 {% endif %}
 {% if quant.q4 and not half %}
                     v *= {{ side | upper }}_UNIT;
 {% endif %}
                     for (var j = 0u; j < STREAMS; j++) {
-                        part[j] += dot({{ values(side, c) }}, v);
+                        part[r * STREAMS + j] += dot({{ values(side, c) }}, v);
                     }
                 }
 {% endfor %}
 {% endfor %}
-                for (var j = 0u; j < STREAMS; j++) {
-                    sums[m * STREAMS + j] += {{ "scale[j].x * " if quant.quantised and not half }}part[j]{{ " + scale[j].y * sum" if offset }};
+                for (var r = 0u; r < STEP; r++) {
+                    for (var j = 0u; j < STREAMS; j++) {
+                        let value = part[r * STREAMS + j];
+                        sums[(m + r) * STREAMS + j] += {{ "value" if half or not quant.quantised else "scale[j].x * value + scale[j].y * sum[r]" if quant.affine else "scale[j].x * (value - 8.0 * sum[r])" if offset else "scale[j].x * value" }};
+                    }
                 }
             }
         }

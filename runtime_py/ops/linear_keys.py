@@ -75,6 +75,7 @@ KEYS: tuple[KernelKey, ...] = (
     _gemv("q4gaw", "silu", True, Gemv("team", 32, 64, 2), rows=1),
     _gemv("q8gsw", "plain", True, Gemv("team", 32, 64, 8), rows=1),
     _gemv("q4gsw", "full", False, Gemv("team", 16, 32, 2), rows=4),
+    _gemv("q4gaw", "plain", True, Gemv("team", 32, 64, 1), rows=16),
     _gemv("q4gaw", "silu", True, Gemv("subgroup", 0, 32, 2), rows=1),
     _gemv("q4gsw", "full", False, Gemv("subgroup", 0, 64, 2), rows=8),
     _gemv("q8gsw", "plain", True, Gemv("subgroup", 0, 128, 4), rows=1),

@@ -26,6 +26,7 @@ const HIGH_UNIT = vec4<f32>(0x1p-4f, 0x1p-12f, 0x1p-20f, 0x1p-28f);
 const THREADS = 64u;
 const BLOCKS = 18u;
 const ROWS = 2u;
+const STEP = 2u;  // rows that a thread has under way at once
 const STREAMS = 2u;  // rows of the weight that a workgroup reads
 const SUMS = 4u;
 var<workgroup> partial: array<f32, 64>;
@@ -82,6 +83,7 @@ fn store(m: u32, n: u32, value: f32) {
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
         @builtin(local_invocation_index) thread: u32, @builtin(subgroup_size) width: u32) {
     let col = (group.x + group.y * groups.x) * 2u;
+    let last_row = u32(max(params.rows, 1) - 1);
     var sums: array<f32, SUMS>;
     var n: array<u32, STREAMS>;
     for (var j = 0u; j < STREAMS; j++) {
@@ -98,61 +100,65 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
             for (var j = 0u; j < STREAMS; j++) {
                 scale[j] = scale_at(n[j] * SCALE_ROW, g);
             }
-            for (var m = 0u; m < ROWS; m++) {
+            for (var m = 0u; m < ROWS; m += STEP) {
                 if (i32(m) >= params.rows) {
                     break;
                 }
-                var part = array<f32, STREAMS>();  // said, for Tint (Chrome 156) does not clear it in later rounds
-                {
-                    var v = rounded(load_x(m, 8u * (4u * b + 0u)));
+                // The zeros are said, for Tint (Chrome 156) does not clear a var in later rounds.
+                var part = array<f32, STEP * STREAMS>();
+                for (var r = 0u; r < STEP; r++) {
+                    var v = rounded(load_x(min(m + r, last_row), 8u * (4u * b + 0u)));
                     for (var j = 0u; j < STREAMS; j++) {
-                        part[j] += dot(rounded(low_weight(w[j][0], scale[j])), v);
+                        part[r * STREAMS + j] += dot(rounded(low_weight(w[j][0], scale[j])), v);
                     }
                 }
-                {
-                    var v = rounded(load_x(m, 8u * (4u * b + 0u) + 4u));
+                for (var r = 0u; r < STEP; r++) {
+                    var v = rounded(load_x(min(m + r, last_row), 8u * (4u * b + 0u) + 4u));
                     for (var j = 0u; j < STREAMS; j++) {
-                        part[j] += dot(rounded(high_weight(w[j][0], scale[j])), v);
+                        part[r * STREAMS + j] += dot(rounded(high_weight(w[j][0], scale[j])), v);
                     }
                 }
-                {
-                    var v = rounded(load_x(m, 8u * (4u * b + 1u)));
+                for (var r = 0u; r < STEP; r++) {
+                    var v = rounded(load_x(min(m + r, last_row), 8u * (4u * b + 1u)));
                     for (var j = 0u; j < STREAMS; j++) {
-                        part[j] += dot(rounded(low_weight(w[j][1], scale[j])), v);
+                        part[r * STREAMS + j] += dot(rounded(low_weight(w[j][1], scale[j])), v);
                     }
                 }
-                {
-                    var v = rounded(load_x(m, 8u * (4u * b + 1u) + 4u));
+                for (var r = 0u; r < STEP; r++) {
+                    var v = rounded(load_x(min(m + r, last_row), 8u * (4u * b + 1u) + 4u));
                     for (var j = 0u; j < STREAMS; j++) {
-                        part[j] += dot(rounded(high_weight(w[j][1], scale[j])), v);
+                        part[r * STREAMS + j] += dot(rounded(high_weight(w[j][1], scale[j])), v);
                     }
                 }
-                {
-                    var v = rounded(load_x(m, 8u * (4u * b + 2u)));
+                for (var r = 0u; r < STEP; r++) {
+                    var v = rounded(load_x(min(m + r, last_row), 8u * (4u * b + 2u)));
                     for (var j = 0u; j < STREAMS; j++) {
-                        part[j] += dot(rounded(low_weight(w[j][2], scale[j])), v);
+                        part[r * STREAMS + j] += dot(rounded(low_weight(w[j][2], scale[j])), v);
                     }
                 }
-                {
-                    var v = rounded(load_x(m, 8u * (4u * b + 2u) + 4u));
+                for (var r = 0u; r < STEP; r++) {
+                    var v = rounded(load_x(min(m + r, last_row), 8u * (4u * b + 2u) + 4u));
                     for (var j = 0u; j < STREAMS; j++) {
-                        part[j] += dot(rounded(high_weight(w[j][2], scale[j])), v);
+                        part[r * STREAMS + j] += dot(rounded(high_weight(w[j][2], scale[j])), v);
                     }
                 }
-                {
-                    var v = rounded(load_x(m, 8u * (4u * b + 3u)));
+                for (var r = 0u; r < STEP; r++) {
+                    var v = rounded(load_x(min(m + r, last_row), 8u * (4u * b + 3u)));
                     for (var j = 0u; j < STREAMS; j++) {
-                        part[j] += dot(rounded(low_weight(w[j][3], scale[j])), v);
+                        part[r * STREAMS + j] += dot(rounded(low_weight(w[j][3], scale[j])), v);
                     }
                 }
-                {
-                    var v = rounded(load_x(m, 8u * (4u * b + 3u) + 4u));
+                for (var r = 0u; r < STEP; r++) {
+                    var v = rounded(load_x(min(m + r, last_row), 8u * (4u * b + 3u) + 4u));
                     for (var j = 0u; j < STREAMS; j++) {
-                        part[j] += dot(rounded(high_weight(w[j][3], scale[j])), v);
+                        part[r * STREAMS + j] += dot(rounded(high_weight(w[j][3], scale[j])), v);
                     }
                 }
-                for (var j = 0u; j < STREAMS; j++) {
-                    sums[m * STREAMS + j] += part[j];
+                for (var r = 0u; r < STEP; r++) {
+                    for (var j = 0u; j < STREAMS; j++) {
+                        let value = part[r * STREAMS + j];
+                        sums[(m + r) * STREAMS + j] += value;
+                    }
                 }
             }
         }

@@ -23,6 +23,7 @@ const GROUPS = 18u;
 const LANES = 32u;
 const BLOCKS = 36u;
 const ROWS = 1u;
+const STEP = 1u;  // rows that a thread has under way at once
 const STREAMS = 8u;  // rows of the weight that a workgroup reads
 const SUMS = 9u;
 
@@ -81,42 +82,46 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
             for (var j = 0u; j < STREAMS; j++) {
                 scale[j] = scale_at(n[j] * SCALE_ROW, g);
             }
-            for (var m = 0u; m < ROWS; m++) {
-                var part = array<f32, STREAMS>();  // said, for Tint (Chrome 156) does not clear it in later rounds
-                {
-                    var v = load_x(m, 4u * (4u * b + 0u));
-                    sums[ROWS * STREAMS + m] += dot(v, v);
+            for (var m = 0u; m < ROWS; m += STEP) {
+                // The zeros are said, for Tint (Chrome 156) does not clear a var in later rounds.
+                var part = array<f32, STEP * STREAMS>();
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(m + r, 4u * (4u * b + 0u));
+                    sums[ROWS * STREAMS + m + r] += dot(v, v);
                     v *= load_norm(4u * (4u * b + 0u));
                     for (var j = 0u; j < STREAMS; j++) {
-                        part[j] += dot(low(w[j][0]), v);
+                        part[r * STREAMS + j] += dot(low(w[j][0]), v);
                     }
                 }
-                {
-                    var v = load_x(m, 4u * (4u * b + 1u));
-                    sums[ROWS * STREAMS + m] += dot(v, v);
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(m + r, 4u * (4u * b + 1u));
+                    sums[ROWS * STREAMS + m + r] += dot(v, v);
                     v *= load_norm(4u * (4u * b + 1u));
                     for (var j = 0u; j < STREAMS; j++) {
-                        part[j] += dot(low(w[j][1]), v);
+                        part[r * STREAMS + j] += dot(low(w[j][1]), v);
                     }
                 }
-                {
-                    var v = load_x(m, 4u * (4u * b + 2u));
-                    sums[ROWS * STREAMS + m] += dot(v, v);
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(m + r, 4u * (4u * b + 2u));
+                    sums[ROWS * STREAMS + m + r] += dot(v, v);
                     v *= load_norm(4u * (4u * b + 2u));
                     for (var j = 0u; j < STREAMS; j++) {
-                        part[j] += dot(low(w[j][2]), v);
+                        part[r * STREAMS + j] += dot(low(w[j][2]), v);
                     }
                 }
-                {
-                    var v = load_x(m, 4u * (4u * b + 3u));
-                    sums[ROWS * STREAMS + m] += dot(v, v);
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(m + r, 4u * (4u * b + 3u));
+                    sums[ROWS * STREAMS + m + r] += dot(v, v);
                     v *= load_norm(4u * (4u * b + 3u));
                     for (var j = 0u; j < STREAMS; j++) {
-                        part[j] += dot(low(w[j][3]), v);
+                        part[r * STREAMS + j] += dot(low(w[j][3]), v);
                     }
                 }
-                for (var j = 0u; j < STREAMS; j++) {
-                    sums[m * STREAMS + j] += scale[j].x * part[j];
+                for (var r = 0u; r < STEP; r++) {
+                    for (var j = 0u; j < STREAMS; j++) {
+                        let value = part[r * STREAMS + j];
+                        sums[(m + r) * STREAMS + j] += scale[j].x * value;
+                    }
                 }
             }
         }

@@ -27,6 +27,7 @@ const HIGH_UNIT = vec4<f32>(0x1p-4f, 0x1p-12f, 0x1p-20f, 0x1p-28f);
 const LANES = 16u;
 const BLOCKS = 18u;
 const ROWS = 4u;
+const STEP = 4u;  // rows that a thread has under way at once
 const STREAMS = 2u;  // rows of the weight that a workgroup reads
 const SUMS = 8u;
 
@@ -69,6 +70,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
         @builtin(local_invocation_index) thread: u32) {
     let lane = thread % LANES;
     let col = ((group.x + group.y * groups.x) * 2u + thread / LANES) * 2u;
+    let last_row = u32(max(params.rows, 1) - 1);
     var sums: array<f32, SUMS>;
     var n: array<u32, STREAMS>;
     for (var j = 0u; j < STREAMS; j++) {
@@ -85,78 +87,82 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
             for (var j = 0u; j < STREAMS; j++) {
                 scale[j] = scale_at(n[j] * SCALE_ROW, g);
             }
-            for (var m = 0u; m < ROWS; m++) {
+            for (var m = 0u; m < ROWS; m += STEP) {
                 if (i32(m) >= params.rows) {
                     break;
                 }
-                var part = array<f32, STREAMS>();  // said, for Tint (Chrome 156) does not clear it in later rounds
-                var sum = 0.0;
-                {
-                    var v = load_x(m, 8u * (4u * b + 0u));
-                    sum += dot(v, vec4<f32>(1.0));
+                // The zeros are said, for Tint (Chrome 156) does not clear a var in later rounds.
+                var part = array<f32, STEP * STREAMS>();
+                var sum = array<f32, STEP>();
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(min(m + r, last_row), 8u * (4u * b + 0u));
+                    sum[r] += dot(v, vec4<f32>(1.0));
                     v *= LOW_UNIT;
                     for (var j = 0u; j < STREAMS; j++) {
-                        part[j] += dot(low(w[j][0]), v);
+                        part[r * STREAMS + j] += dot(low(w[j][0]), v);
                     }
                 }
-                {
-                    var v = load_x(m, 8u * (4u * b + 0u) + 4u);
-                    sum += dot(v, vec4<f32>(1.0));
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(min(m + r, last_row), 8u * (4u * b + 0u) + 4u);
+                    sum[r] += dot(v, vec4<f32>(1.0));
                     v *= HIGH_UNIT;
                     for (var j = 0u; j < STREAMS; j++) {
-                        part[j] += dot(high(w[j][0]), v);
+                        part[r * STREAMS + j] += dot(high(w[j][0]), v);
                     }
                 }
-                {
-                    var v = load_x(m, 8u * (4u * b + 1u));
-                    sum += dot(v, vec4<f32>(1.0));
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(min(m + r, last_row), 8u * (4u * b + 1u));
+                    sum[r] += dot(v, vec4<f32>(1.0));
                     v *= LOW_UNIT;
                     for (var j = 0u; j < STREAMS; j++) {
-                        part[j] += dot(low(w[j][1]), v);
+                        part[r * STREAMS + j] += dot(low(w[j][1]), v);
                     }
                 }
-                {
-                    var v = load_x(m, 8u * (4u * b + 1u) + 4u);
-                    sum += dot(v, vec4<f32>(1.0));
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(min(m + r, last_row), 8u * (4u * b + 1u) + 4u);
+                    sum[r] += dot(v, vec4<f32>(1.0));
                     v *= HIGH_UNIT;
                     for (var j = 0u; j < STREAMS; j++) {
-                        part[j] += dot(high(w[j][1]), v);
+                        part[r * STREAMS + j] += dot(high(w[j][1]), v);
                     }
                 }
-                {
-                    var v = load_x(m, 8u * (4u * b + 2u));
-                    sum += dot(v, vec4<f32>(1.0));
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(min(m + r, last_row), 8u * (4u * b + 2u));
+                    sum[r] += dot(v, vec4<f32>(1.0));
                     v *= LOW_UNIT;
                     for (var j = 0u; j < STREAMS; j++) {
-                        part[j] += dot(low(w[j][2]), v);
+                        part[r * STREAMS + j] += dot(low(w[j][2]), v);
                     }
                 }
-                {
-                    var v = load_x(m, 8u * (4u * b + 2u) + 4u);
-                    sum += dot(v, vec4<f32>(1.0));
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(min(m + r, last_row), 8u * (4u * b + 2u) + 4u);
+                    sum[r] += dot(v, vec4<f32>(1.0));
                     v *= HIGH_UNIT;
                     for (var j = 0u; j < STREAMS; j++) {
-                        part[j] += dot(high(w[j][2]), v);
+                        part[r * STREAMS + j] += dot(high(w[j][2]), v);
                     }
                 }
-                {
-                    var v = load_x(m, 8u * (4u * b + 3u));
-                    sum += dot(v, vec4<f32>(1.0));
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(min(m + r, last_row), 8u * (4u * b + 3u));
+                    sum[r] += dot(v, vec4<f32>(1.0));
                     v *= LOW_UNIT;
                     for (var j = 0u; j < STREAMS; j++) {
-                        part[j] += dot(low(w[j][3]), v);
+                        part[r * STREAMS + j] += dot(low(w[j][3]), v);
                     }
                 }
-                {
-                    var v = load_x(m, 8u * (4u * b + 3u) + 4u);
-                    sum += dot(v, vec4<f32>(1.0));
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(min(m + r, last_row), 8u * (4u * b + 3u) + 4u);
+                    sum[r] += dot(v, vec4<f32>(1.0));
                     v *= HIGH_UNIT;
                     for (var j = 0u; j < STREAMS; j++) {
-                        part[j] += dot(high(w[j][3]), v);
+                        part[r * STREAMS + j] += dot(high(w[j][3]), v);
                     }
                 }
-                for (var j = 0u; j < STREAMS; j++) {
-                    sums[m * STREAMS + j] += scale[j].x * part[j] + scale[j].y * sum;
+                for (var r = 0u; r < STEP; r++) {
+                    for (var j = 0u; j < STREAMS; j++) {
+                        let value = part[r * STREAMS + j];
+                        sums[(m + r) * STREAMS + j] += scale[j].x * (value - 8.0 * sum[r]);
+                    }
                 }
             }
         }

@@ -20,6 +20,7 @@ const ROW = 63u;  // from a row of the weight to the next
 const THREADS = 256u;
 const BLOCKS = 4u;
 const ROWS = 1u;
+const STEP = 1u;  // rows that a thread has under way at once
 const STREAMS = 2u;  // rows of the weight that a workgroup reads
 const SUMS = 2u;
 var<workgroup> partial: array<f32, 128>;
@@ -72,34 +73,38 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
             w[j] = fetch_block(n[j], b);
         }
         {
-            for (var m = 0u; m < ROWS; m++) {
-                var part = array<f32, STREAMS>();  // said, for Tint (Chrome 156) does not clear it in later rounds
-                {
-                    var v = load_x(m, 4u * (4u * b + 0u));
+            for (var m = 0u; m < ROWS; m += STEP) {
+                // The zeros are said, for Tint (Chrome 156) does not clear a var in later rounds.
+                var part = array<f32, STEP * STREAMS>();
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(m + r, 4u * (4u * b + 0u));
                     for (var j = 0u; j < STREAMS; j++) {
-                        part[j] += dot(low(w[j][0]), v);
+                        part[r * STREAMS + j] += dot(low(w[j][0]), v);
                     }
                 }
-                {
-                    var v = load_x(m, 4u * (4u * b + 1u));
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(m + r, 4u * (4u * b + 1u));
                     for (var j = 0u; j < STREAMS; j++) {
-                        part[j] += dot(low(w[j][1]), v);
+                        part[r * STREAMS + j] += dot(low(w[j][1]), v);
                     }
                 }
-                {
-                    var v = load_x(m, 4u * (4u * b + 2u));
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(m + r, 4u * (4u * b + 2u));
                     for (var j = 0u; j < STREAMS; j++) {
-                        part[j] += dot(low(w[j][2]), v);
+                        part[r * STREAMS + j] += dot(low(w[j][2]), v);
                     }
                 }
-                {
-                    var v = load_x(m, 4u * (4u * b + 3u));
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(m + r, 4u * (4u * b + 3u));
                     for (var j = 0u; j < STREAMS; j++) {
-                        part[j] += dot(low(w[j][3]), v);
+                        part[r * STREAMS + j] += dot(low(w[j][3]), v);
                     }
                 }
-                for (var j = 0u; j < STREAMS; j++) {
-                    sums[m * STREAMS + j] += part[j];
+                for (var r = 0u; r < STEP; r++) {
+                    for (var j = 0u; j < STREAMS; j++) {
+                        let value = part[r * STREAMS + j];
+                        sums[(m + r) * STREAMS + j] += value;
+                    }
                 }
             }
         }

@@ -22,6 +22,7 @@ const GROUPS = 7u;
 const THREADS = 32u;
 const BLOCKS = 5u;
 const ROWS = 1u;
+const STEP = 1u;  // rows that a thread has under way at once
 const STREAMS = 2u;  // rows of the weight that a workgroup reads
 const SUMS = 2u;
 var<workgroup> partial: array<f32, 64>;
@@ -93,16 +94,20 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
             for (var j = 0u; j < STREAMS; j++) {
                 scale[j] = scale_at(n[j] * SCALE_ROW, g);
             }
-            for (var m = 0u; m < ROWS; m++) {
-                var part = array<f32, STREAMS>();  // said, for Tint (Chrome 156) does not clear it in later rounds
-                {
-                    var v = rounded(load_x(m, 4u * (4u * b + 0u)));
+            for (var m = 0u; m < ROWS; m += STEP) {
+                // The zeros are said, for Tint (Chrome 156) does not clear a var in later rounds.
+                var part = array<f32, STEP * STREAMS>();
+                for (var r = 0u; r < STEP; r++) {
+                    var v = rounded(load_x(m + r, 4u * (4u * b + 0u)));
                     for (var j = 0u; j < STREAMS; j++) {
-                        part[j] += dot(rounded(low_weight(w[j][0], scale[j])), v);
+                        part[r * STREAMS + j] += dot(rounded(low_weight(w[j][0], scale[j])), v);
                     }
                 }
-                for (var j = 0u; j < STREAMS; j++) {
-                    sums[m * STREAMS + j] += part[j];
+                for (var r = 0u; r < STEP; r++) {
+                    for (var j = 0u; j < STREAMS; j++) {
+                        let value = part[r * STREAMS + j];
+                        sums[(m + r) * STREAMS + j] += value;
+                    }
                 }
             }
         }
@@ -112,16 +117,20 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
             for (var j = 0u; j < STREAMS; j++) {
                 scale[j] = scale_at(n[j] * SCALE_ROW, g);
             }
-            for (var m = 0u; m < ROWS; m++) {
-                var part = array<f32, STREAMS>();  // said, for Tint (Chrome 156) does not clear it in later rounds
-                {
-                    var v = rounded(load_x(m, 4u * (4u * b + 1u)));
+            for (var m = 0u; m < ROWS; m += STEP) {
+                // The zeros are said, for Tint (Chrome 156) does not clear a var in later rounds.
+                var part = array<f32, STEP * STREAMS>();
+                for (var r = 0u; r < STEP; r++) {
+                    var v = rounded(load_x(m + r, 4u * (4u * b + 1u)));
                     for (var j = 0u; j < STREAMS; j++) {
-                        part[j] += dot(rounded(low_weight(w[j][1], scale[j])), v);
+                        part[r * STREAMS + j] += dot(rounded(low_weight(w[j][1], scale[j])), v);
                     }
                 }
-                for (var j = 0u; j < STREAMS; j++) {
-                    sums[m * STREAMS + j] += part[j];
+                for (var r = 0u; r < STEP; r++) {
+                    for (var j = 0u; j < STREAMS; j++) {
+                        let value = part[r * STREAMS + j];
+                        sums[(m + r) * STREAMS + j] += value;
+                    }
                 }
             }
         }
@@ -131,16 +140,20 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
             for (var j = 0u; j < STREAMS; j++) {
                 scale[j] = scale_at(n[j] * SCALE_ROW, g);
             }
-            for (var m = 0u; m < ROWS; m++) {
-                var part = array<f32, STREAMS>();  // said, for Tint (Chrome 156) does not clear it in later rounds
-                {
-                    var v = rounded(load_x(m, 4u * (4u * b + 2u)));
+            for (var m = 0u; m < ROWS; m += STEP) {
+                // The zeros are said, for Tint (Chrome 156) does not clear a var in later rounds.
+                var part = array<f32, STEP * STREAMS>();
+                for (var r = 0u; r < STEP; r++) {
+                    var v = rounded(load_x(m + r, 4u * (4u * b + 2u)));
                     for (var j = 0u; j < STREAMS; j++) {
-                        part[j] += dot(rounded(low_weight(w[j][2], scale[j])), v);
+                        part[r * STREAMS + j] += dot(rounded(low_weight(w[j][2], scale[j])), v);
                     }
                 }
-                for (var j = 0u; j < STREAMS; j++) {
-                    sums[m * STREAMS + j] += part[j];
+                for (var r = 0u; r < STEP; r++) {
+                    for (var j = 0u; j < STREAMS; j++) {
+                        let value = part[r * STREAMS + j];
+                        sums[(m + r) * STREAMS + j] += value;
+                    }
                 }
             }
         }
@@ -150,16 +163,20 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
             for (var j = 0u; j < STREAMS; j++) {
                 scale[j] = scale_at(n[j] * SCALE_ROW, g);
             }
-            for (var m = 0u; m < ROWS; m++) {
-                var part = array<f32, STREAMS>();  // said, for Tint (Chrome 156) does not clear it in later rounds
-                {
-                    var v = rounded(load_x(m, 4u * (4u * b + 3u)));
+            for (var m = 0u; m < ROWS; m += STEP) {
+                // The zeros are said, for Tint (Chrome 156) does not clear a var in later rounds.
+                var part = array<f32, STEP * STREAMS>();
+                for (var r = 0u; r < STEP; r++) {
+                    var v = rounded(load_x(m + r, 4u * (4u * b + 3u)));
                     for (var j = 0u; j < STREAMS; j++) {
-                        part[j] += dot(rounded(low_weight(w[j][3], scale[j])), v);
+                        part[r * STREAMS + j] += dot(rounded(low_weight(w[j][3], scale[j])), v);
                     }
                 }
-                for (var j = 0u; j < STREAMS; j++) {
-                    sums[m * STREAMS + j] += part[j];
+                for (var r = 0u; r < STEP; r++) {
+                    for (var j = 0u; j < STREAMS; j++) {
+                        let value = part[r * STREAMS + j];
+                        sums[(m + r) * STREAMS + j] += value;
+                    }
                 }
             }
         }

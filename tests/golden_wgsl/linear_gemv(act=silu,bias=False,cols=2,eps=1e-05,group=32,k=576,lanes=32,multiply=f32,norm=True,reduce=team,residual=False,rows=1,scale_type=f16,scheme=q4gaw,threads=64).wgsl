@@ -26,6 +26,7 @@ const HIGH_UNIT = vec4<f32>(0x1p-4f, 0x1p-12f, 0x1p-20f, 0x1p-28f);
 const LANES = 32u;
 const BLOCKS = 18u;
 const ROWS = 1u;
+const STEP = 1u;  // rows that a thread has under way at once
 const STREAMS = 4u;  // rows of the weight that a workgroup reads
 const SUMS = 5u;
 
@@ -91,91 +92,95 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
             for (var j = 0u; j < STREAMS; j++) {
                 scale[j] = scale_at(n[j] * SCALE_ROW, g);
             }
-            for (var m = 0u; m < ROWS; m++) {
-                var part = array<f32, STREAMS>();  // said, for Tint (Chrome 156) does not clear it in later rounds
-                var sum = 0.0;
-                {
-                    var v = load_x(m, 8u * (4u * b + 0u));
-                    sums[ROWS * STREAMS + m] += dot(v, v);
+            for (var m = 0u; m < ROWS; m += STEP) {
+                // The zeros are said, for Tint (Chrome 156) does not clear a var in later rounds.
+                var part = array<f32, STEP * STREAMS>();
+                var sum = array<f32, STEP>();
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(m + r, 8u * (4u * b + 0u));
+                    sums[ROWS * STREAMS + m + r] += dot(v, v);
                     v *= load_norm(8u * (4u * b + 0u));
-                    sum += dot(v, vec4<f32>(1.0));
+                    sum[r] += dot(v, vec4<f32>(1.0));
                     v *= LOW_UNIT;
                     for (var j = 0u; j < STREAMS; j++) {
-                        part[j] += dot(low(w[j][0]), v);
+                        part[r * STREAMS + j] += dot(low(w[j][0]), v);
                     }
                 }
-                {
-                    var v = load_x(m, 8u * (4u * b + 0u) + 4u);
-                    sums[ROWS * STREAMS + m] += dot(v, v);
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(m + r, 8u * (4u * b + 0u) + 4u);
+                    sums[ROWS * STREAMS + m + r] += dot(v, v);
                     v *= load_norm(8u * (4u * b + 0u) + 4u);
-                    sum += dot(v, vec4<f32>(1.0));
+                    sum[r] += dot(v, vec4<f32>(1.0));
                     v *= HIGH_UNIT;
                     for (var j = 0u; j < STREAMS; j++) {
-                        part[j] += dot(high(w[j][0]), v);
+                        part[r * STREAMS + j] += dot(high(w[j][0]), v);
                     }
                 }
-                {
-                    var v = load_x(m, 8u * (4u * b + 1u));
-                    sums[ROWS * STREAMS + m] += dot(v, v);
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(m + r, 8u * (4u * b + 1u));
+                    sums[ROWS * STREAMS + m + r] += dot(v, v);
                     v *= load_norm(8u * (4u * b + 1u));
-                    sum += dot(v, vec4<f32>(1.0));
+                    sum[r] += dot(v, vec4<f32>(1.0));
                     v *= LOW_UNIT;
                     for (var j = 0u; j < STREAMS; j++) {
-                        part[j] += dot(low(w[j][1]), v);
+                        part[r * STREAMS + j] += dot(low(w[j][1]), v);
                     }
                 }
-                {
-                    var v = load_x(m, 8u * (4u * b + 1u) + 4u);
-                    sums[ROWS * STREAMS + m] += dot(v, v);
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(m + r, 8u * (4u * b + 1u) + 4u);
+                    sums[ROWS * STREAMS + m + r] += dot(v, v);
                     v *= load_norm(8u * (4u * b + 1u) + 4u);
-                    sum += dot(v, vec4<f32>(1.0));
+                    sum[r] += dot(v, vec4<f32>(1.0));
                     v *= HIGH_UNIT;
                     for (var j = 0u; j < STREAMS; j++) {
-                        part[j] += dot(high(w[j][1]), v);
+                        part[r * STREAMS + j] += dot(high(w[j][1]), v);
                     }
                 }
-                {
-                    var v = load_x(m, 8u * (4u * b + 2u));
-                    sums[ROWS * STREAMS + m] += dot(v, v);
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(m + r, 8u * (4u * b + 2u));
+                    sums[ROWS * STREAMS + m + r] += dot(v, v);
                     v *= load_norm(8u * (4u * b + 2u));
-                    sum += dot(v, vec4<f32>(1.0));
+                    sum[r] += dot(v, vec4<f32>(1.0));
                     v *= LOW_UNIT;
                     for (var j = 0u; j < STREAMS; j++) {
-                        part[j] += dot(low(w[j][2]), v);
+                        part[r * STREAMS + j] += dot(low(w[j][2]), v);
                     }
                 }
-                {
-                    var v = load_x(m, 8u * (4u * b + 2u) + 4u);
-                    sums[ROWS * STREAMS + m] += dot(v, v);
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(m + r, 8u * (4u * b + 2u) + 4u);
+                    sums[ROWS * STREAMS + m + r] += dot(v, v);
                     v *= load_norm(8u * (4u * b + 2u) + 4u);
-                    sum += dot(v, vec4<f32>(1.0));
+                    sum[r] += dot(v, vec4<f32>(1.0));
                     v *= HIGH_UNIT;
                     for (var j = 0u; j < STREAMS; j++) {
-                        part[j] += dot(high(w[j][2]), v);
+                        part[r * STREAMS + j] += dot(high(w[j][2]), v);
                     }
                 }
-                {
-                    var v = load_x(m, 8u * (4u * b + 3u));
-                    sums[ROWS * STREAMS + m] += dot(v, v);
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(m + r, 8u * (4u * b + 3u));
+                    sums[ROWS * STREAMS + m + r] += dot(v, v);
                     v *= load_norm(8u * (4u * b + 3u));
-                    sum += dot(v, vec4<f32>(1.0));
+                    sum[r] += dot(v, vec4<f32>(1.0));
                     v *= LOW_UNIT;
                     for (var j = 0u; j < STREAMS; j++) {
-                        part[j] += dot(low(w[j][3]), v);
+                        part[r * STREAMS + j] += dot(low(w[j][3]), v);
                     }
                 }
-                {
-                    var v = load_x(m, 8u * (4u * b + 3u) + 4u);
-                    sums[ROWS * STREAMS + m] += dot(v, v);
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(m + r, 8u * (4u * b + 3u) + 4u);
+                    sums[ROWS * STREAMS + m + r] += dot(v, v);
                     v *= load_norm(8u * (4u * b + 3u) + 4u);
-                    sum += dot(v, vec4<f32>(1.0));
+                    sum[r] += dot(v, vec4<f32>(1.0));
                     v *= HIGH_UNIT;
                     for (var j = 0u; j < STREAMS; j++) {
-                        part[j] += dot(high(w[j][3]), v);
+                        part[r * STREAMS + j] += dot(high(w[j][3]), v);
                     }
                 }
-                for (var j = 0u; j < STREAMS; j++) {
-                    sums[m * STREAMS + j] += scale[j].x * part[j] + scale[j].y * sum;
+                for (var r = 0u; r < STEP; r++) {
+                    for (var j = 0u; j < STREAMS; j++) {
+                        let value = part[r * STREAMS + j];
+                        sums[(m + r) * STREAMS + j] += scale[j].x * value + scale[j].y * sum[r];
+                    }
                 }
             }
         }
