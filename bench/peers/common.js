@@ -38,6 +38,8 @@
 import { bringUpClock } from "./clock.js";
 
 const ATTEMPTS = 4;
+// What engines do in the background after a load (tabfire keeps files and writes a snapshot of Python) is over by then.
+const SETTLE_MS = 8000;
 const WORDS = (
   "time people water world house school night music paper story money field power light class state north south " +
   "river green black white small large early young great stone glass table chair floor bread fruit horse metal " +
@@ -57,6 +59,7 @@ export async function run(open) {
     const engine = await open(plan);
     await post({ kind: "load", load_ms: performance.now(), ...engine.about });
     await post({ kind: "answer", ...(await answer(engine, plan)) });
+    if (plan.cases.length) await new Promise((resolve) => setTimeout(resolve, SETTLE_MS));
     for (const one of plan.cases) await runCase(engine, one, plan, post);
     await post({ kind: "done", memory_bytes: await engine.memory() });
     if (plan.then) location.replace(plan.then);
