@@ -16,6 +16,7 @@
  * @property {DispatchSpec[]} dispatches
  * @property {number} rounds
  * @property {number} runs
+ * @property {number} settle_ms how long to run before, at least: an idle GPU stands at a fraction of its clock
  * @property {string} sample the buffer whose first floats come back
  */
 
@@ -62,10 +63,24 @@ async function timeKernels(job) {
 async function timeRuns(device, job, buffers) {
   for (const spec of job.buffers) buffers.set(spec.name, makeBuffers(device, spec));
   const steps = await Promise.all(job.dispatches.map((spec) => prepare(device, spec, buffers, job.rounds)));
+  if (job.settle_ms) await settle(device, steps, job);
   const ns = [];
   for (let run = 0; run < job.runs; run++) ns.push(await timePass(device, steps, job.rounds));
   const [sampled] = /** @type {GPUBuffer[]} */ (buffers.get(job.sample));
   return { ns, sample: await readSample(device, sampled) };
+}
+
+/**
+ * Run until the clock is up: for `settle_ms`, and until a run takes no less than the one before.
+ * @param {GPUDevice} device @param {Awaited<ReturnType<typeof prepare>>[]} steps @param {Job} job
+ */
+async function settle(device, steps, { rounds, settle_ms }) {
+  const started = performance.now();
+  for (let before = Infinity; performance.now() - started < 10 * settle_ms; ) {
+    const now = await timePass(device, steps, rounds);
+    if (performance.now() - started > settle_ms && now > 0.97 * before) return;
+    before = now;
+  }
 }
 
 /** @param {string[]} wanted */
