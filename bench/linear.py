@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -112,12 +112,16 @@ SHAPES = (
 QUICK = ("smollm2 o", "smollm2 gate up")
 
 
-def measure(timer: Timer, shape: Shape, peaks: Peaks, *, overlap: bool) -> Iterator[dict[str, Any]]:
-    """Yield a row for every M and every set of options that leads to other kernels."""
+def measure(
+    timer: Timer, shape: Shape, peaks: Peaks, *, overlap: bool, only: Sequence[int] = ()
+) -> Iterator[dict[str, Any]]:
+    """Yield a row for every M (of `only`) and every set of options that leads to other kernels."""
     copies = max(2, min(MOST_COPIES, -(-COLD_BYTES // shape.weight_bytes)))
     if timer.quick:
         copies = 2
     for m in shape.rows(timer.quick):
+        if only and m not in only:
+            continue
         ranges = next(span for span in RANGES if m <= span[1])
         seen: set[tuple[str, ...]] = set()
         for name, options in OPTIONS.items():
@@ -175,6 +179,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--host", choices=KINDS, default="chromium")
     parser.add_argument("--match", default="")
+    parser.add_argument("--rows", type=int, nargs="*", default=[], metavar="M", help="these M only")
     parser.add_argument("--quick", action="store_true", help="two small shapes, short runs")
     parser.add_argument("--overlap", action="store_true", help="layers do not wait for each other")
     parser.add_argument("--tuning", choices=("auto", "cpu", "gpu"), default="auto")
@@ -188,8 +193,12 @@ def main() -> None:
         if arguments.match not in shape.name or (arguments.quick and shape.name not in QUICK):
             continue
         try:
-            for one in measure(timer, shape, peaks, overlap=arguments.overlap):
+            options = {"overlap": arguments.overlap, "only": arguments.rows}
+            for one in measure(timer, shape, peaks, **options):
                 rows.append(one)
+                print(
+                    f"{one['shape']} M={one['m']} {one['options']}: {one['us']:.1f} us", flush=True
+                )
         except TabfireError as error:
             print(f"{shape.name}: {error.message.splitlines()[0]}", flush=True)
     print(table(rows))

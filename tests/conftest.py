@@ -55,9 +55,12 @@ def counter(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return toy.write_counter(tmp_path_factory.mktemp("bundles") / "counter")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """A headless browser for pages, with WebGPU."""
+    """A headless browser for pages, with WebGPU.
+
+    Only for a module: as long as it is open an event loop runs in this thread, and no other can.
+    """
     flags = [flag for flag in browser_flags() if not flag.startswith("--headless")]
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=find_browser(), args=flags)
