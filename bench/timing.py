@@ -238,7 +238,7 @@ def caps_of(adapter: Mapping[str, Any], tuning: str) -> Caps:
         vendor=adapter["vendor"],
         architecture=adapter["architecture"],
         description=adapter["description"],
-        subgroup_matrix="chromium-experimental-subgroup-matrix" in features,
+        subgroup_matrix=adapter["subgroup_matrix"],
         tuning=tuning,
     )
 

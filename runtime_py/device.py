@@ -27,15 +27,11 @@ import tabfire_replay
 import tabfire_weights
 from pyodide.ffi import JsException, JsProxy, create_proxy, to_js
 
+from runtime_py.device_facts import MATRICES, read_caps, shader_error, typed
 from runtime_py.errors import (
-    AbortedError,
-    BadBundleError,
     DeviceLostError,
-    IntegrityError,
     InternalError,
     OutOfMemoryError,
-    ShaderError,
-    TabfireError,
     WebGPUMissingError,
 )
 from runtime_py.ops.base import DEFAULT_LIMITS, Caps
@@ -49,13 +45,12 @@ WANTED_FEATURES = (
     "shader-f16",
     "subgroups",
     "timestamp-query",
-    "chromium-experimental-subgroup-matrix",
+    MATRICES,
 )
 LINUX_HINT = (
     "use Chrome 113 or later; on Linux start it with "
     "--enable-unsafe-webgpu --enable-features=Vulkan"
 )
-BUNDLE_HINT = "the folder must be a whole bundle made by `python -m exporter`"
 
 
 class Device:
@@ -91,7 +86,7 @@ class Device:
         required = {name: value for name, value in limits.items() if not name.startswith("min")}
         descriptor = _object(requiredFeatures=features, requiredLimits=required)
         handle = await tabfire_ahead.deviceFor(base, adapter, power_preference, descriptor)
-        return Device(adapter, handle, _caps(adapter, features, limits), base)
+        return Device(adapter, handle, read_caps(adapter, features, limits), base)
 
     def describe(self) -> dict[str, Any]:
         """Return the adapter's description and features as plain data."""
@@ -102,6 +97,7 @@ class Device:
             "description": caps.description,
             "features": sorted(caps.features),
             "subgroup_sizes": [caps.subgroup_min, caps.subgroup_max],
+            "subgroup_matrix": caps.subgroup_matrix,
             "limits": dict(caps.limits),
         }
 
@@ -170,7 +166,7 @@ class Device:
                 )
             )
         except JsException as error:
-            raise await _shader_error(label, wgsl, module, error) from error
+            raise await shader_error(label, wgsl, module, error) from error
 
     def known_texts(self) -> dict[str, str]:
         """Return the WGSL that an earlier load with this runtime rendered, by the spelled key."""
@@ -292,41 +288,6 @@ def is_js(data: Any) -> bool:
 def now_ms() -> float:
     """Return a monotonic clock in milliseconds: Python's, which costs no call into JS."""
     return 1000 * time.perf_counter()
-
-
-def typed(error: Any) -> TabfireError:
-    """Return a JS exception as a typed error; web/*.js spell theirs `code|message`."""
-    text = str(getattr(error, "message", error))
-    code, bar, message = text.partition("|")
-    if bar and code == "integrity":
-        return IntegrityError(message, hint="download or export the bundle again")
-    if bar and code == "bad_bundle":
-        return BadBundleError(message, hint=BUNDLE_HINT)
-    if bar and code == "aborted":
-        return AbortedError(message)
-    return InternalError(f"{getattr(error, 'name', 'JS error')}: {text}")
-
-
-async def _shader_error(label: str, wgsl: str, module: Any, error: Any) -> ShaderError:
-    info = await module.getCompilationInfo()
-    lines = [f"{m.lineNum}:{m.linePos} {m.type}: {m.message}" for m in info.messages]
-    numbered = "\n".join(f"{i:4} {line}" for i, line in enumerate(wgsl.splitlines(), 1))
-    said = "\n".join(lines) or str(getattr(error, "message", error))
-    return ShaderError(f"kernel {label} does not compile:\n{said}\n{numbered}")
-
-
-def _caps(adapter: Any, features: list[str], limits: dict[str, int]) -> Caps:
-    info = adapter.info
-    return Caps(
-        features=frozenset(features),
-        limits=limits,
-        subgroup_min=int(getattr(info, "subgroupMinSize", 0) or 0),
-        subgroup_max=int(getattr(info, "subgroupMaxSize", 0) or 0),
-        vendor=str(info.vendor),
-        architecture=str(info.architecture),
-        description=str(info.description),
-        subgroup_matrix="chromium-experimental-subgroup-matrix" in features,
-    )
 
 
 def _object(**fields: Any) -> Any:

@@ -22,6 +22,7 @@ STAGES = [
     {"reference_models"},
     {"reference"},
     {"bundle", "plan", "debug"},
+    {"device_facts"},
     {"device"},
     {"program"},
     {"profile", "resources", "report"},
