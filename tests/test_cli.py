@@ -6,6 +6,7 @@ of `toy.REPLY`, one a token, after "<|assistant|>".
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import pathlib
@@ -288,7 +289,11 @@ def test_an_unknown_flag_or_command_shows_the_usage() -> None:
 
 def test_serving_prints_its_address_and_ends_with_ctrl_c(toys: pathlib.Path) -> None:
     words = [sys.executable, "-u", "serve.py", "--port", "0", "--models", str(toys)]
-    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+    # Where the tests run in the background SIGINT is ignored, and a child would inherit that.
+    heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(
+        words, cwd=ROOT, stdout=subprocess.PIPE, text=True, preexec_fn=heed
+    ) as process:
         try:
             assert process.stdout is not None
             first, second = process.stdout.readline(), process.stdout.readline()
