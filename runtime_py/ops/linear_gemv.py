@@ -15,8 +15,8 @@ wait for each other; in brackets the outputs that share a sum's threads):
 | 576 -> 2 x 1536, norm, SiLU | 5.1 (2)          | 5.8 (2)                  |
 | 1536 -> 576                 | 4.6 (1)          | 4.2 (2), 64 threads      |
 | 2048 -> 2048                | 6.5 (2)          | 6.0 (4), 64 threads      |
-| 8192 -> 2048                | 19 (2)           | 9.9 (4), 256 threads     |
-| 576 -> 49152, 8 bit         | 18 (4), 19 (2)   | 20 (4)                   |
+| 8192 -> 2048                | 16 (2)           | 9.9 (4), 256 threads     |
+| 576 -> 49152, 8 bit, norm   | 20 (4), 24 (8)   | 24 (4)                   |
 | 2048 -> 128256              | 63 (8), 81 (4)   | 89 (4)                   |
 
     size_for(caps, blocks=64, rows=1, outputs=2048, gated=False, chunk=8)
