@@ -105,7 +105,7 @@ def make_skeleton(shape: Shape, out_dir: pathlib.Path, *, name: str) -> None:
     import torch
 
     import exporter
-    from exporter.cli import MOST_LOGITS, _specializations
+    from exporter.cli import MOST_LOGITS, specializations
 
     checkpoint = _checkpoint(shape, name)
     rows = min(shape.max_prefill, shape.context)
@@ -120,7 +120,7 @@ def make_skeleton(shape: Shape, out_dir: pathlib.Path, *, name: str) -> None:
         },
         constraints=[(["+", "S", "input_pos"], shape.context), (["-", "L", "S"], 0)],
         output_names=["logits"],
-        specializations=_specializations(rows),
+        specializations=specializations(rows),
         probe=False,  # it would compute with weights that have no content
         text_files=checkpoint.text_files(),
         text=checkpoint.text(),

@@ -108,7 +108,7 @@ def write_llama(
         constraints=[(["+", "S", "input_pos"], context), (["-", "L", "S"], 0)],
         golden_steps=golden_steps(checkpoint, rows),
         output_names=["logits"],
-        specializations=_specializations(rows),
+        specializations=specializations(rows),
         text_files=checkpoint.text_files(),
         text=checkpoint.text(),
         model_card=checkpoint.model_card(),
@@ -187,7 +187,7 @@ def _golden_ids(checkpoint: Checkpoint) -> list[int]:
     return [i for i in ids if i < vocabulary] or [0]
 
 
-def _specializations(max_prefill: int) -> list[dict[str, tuple[int, int]]]:
+def specializations(max_prefill: int) -> list[dict[str, tuple[int, int]]]:
     """Return the plans made at load: decoding, a short turn, a prompt; of all, only the last
     token's logits are wanted.
     """

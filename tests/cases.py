@@ -114,7 +114,6 @@ REPLAY = {case.name: case for case in REPLAY_ROWS}
 # Also run with S = 1 at positions 0..5, and with in-graph caches.
 DYNAMIC_REPLAYS = ("small", "small_d", "llama3")
 DYNAMIC_POSITIONS = tuple(range(6))
-IN_GRAPH_STEPS = 6
 
 
 @dataclass(frozen=True)
@@ -154,8 +153,6 @@ UPDATE_REPLAYS: tuple[tuple[int, int, tuple[int, ...]], ...] = (
     (2, 8, (3, 1, 1, 5, 1, 1)),
     (8, 128, (111, 1, 1, 1, 57, 1, 1)),
 )
-# A batch of 2 goes into a cache of batch 2 only.
-UPDATE_REFUSED = ("batch 2", "a write past Cmax", "heads that differ", "D that differs")
 
 
 @dataclass(frozen=True)
@@ -234,7 +231,6 @@ DYNAMIC_BACK = (128, 1, 64, 8, 128)
 DYNAMIC_LINEAR_F32 = ((32, 64), (32, 63))  # N, K
 DYNAMIC_LINEAR_Q4 = ((64, 128, 32), (72, 2048, 24))  # K, N, group
 DYNAMIC_SDPA = (8, 2, 16, 64, (64, 1, 16, 1, 64))  # Hq, Hkv, D, Cmax, S in turn
-DYNAMIC_CHAIN = ("linear", "add", "sdpa")
 
 
 @dataclass(frozen=True)
