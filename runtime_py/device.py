@@ -41,6 +41,7 @@ STORAGE = STORAGE_BIT | COPY_SRC | COPY_DST
 UNIFORM = UNIFORM_BIT | COPY_DST
 STAGING = MAP_READ | COPY_DST
 COMPUTE_STAGE = 4
+LOSS_S = 0.5  # how long after a rejected promise the news of a lost device may come
 WANTED_FEATURES = (
     "shader-f16",
     "subgroups",
@@ -65,6 +66,7 @@ class Device:
         self.pipelines_ahead = 0
         self.waited_ms = 0.0
         self.lost = ""
+        self._told_of_loss = asyncio.Event()
         self._layouts: dict[tuple[tuple[str, ...], bool], tuple[Any, Any]] = {}
         self._on_lost = create_proxy(self._remember_loss)
         handle.lost.then(self._on_lost)
@@ -235,7 +237,8 @@ class Device:
         try:
             return await promise
         except JsException as error:
-            await asyncio.sleep(0)  # a loss is told after what it broke
+            with contextlib.suppress(TimeoutError):  # a loss is told after what it broke
+                await asyncio.wait_for(self._told_of_loss.wait(), LOSS_S)
             self.check_alive()
             raise typed(error) from error
         finally:
@@ -264,6 +267,7 @@ class Device:
 
     def _remember_loss(self, info: Any) -> None:
         self.lost = str(info.message or info.reason or "unknown reason")
+        self._told_of_loss.set()
         self._on_lost.destroy()
 
 

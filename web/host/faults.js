@@ -1,7 +1,10 @@
 // Breaks the GPU on request, for the tests of what happens then.
 //
 // Input:  a request of the channel. Output: true if it was `lose_devices`, which destroys every device made so far.
+// A device tells of its loss late, as a busy browser does: after the promises that the loss broke.
 // Way of the data: web/host/worker.js -> faults, before core.js sees the request.
+
+const TELL_LATE_MS = 50;
 
 /** @type {GPUDevice[]} */
 const devices = [];
@@ -11,9 +14,16 @@ if (adapters) {
   const plain = adapters.requestDevice;
   adapters.requestDevice = async function requestDevice(/** @type {any[]} */ ...args) {
     const device = await plain.apply(this, args);
+    const told = device.lost.then((/** @type {GPUDeviceLostInfo} */ info) => later(info));
+    Object.defineProperty(device, "lost", { value: told });
     devices.push(device);
     return device;
   };
+}
+
+/** @template T @param {T} value @returns {Promise<T>} */
+function later(value) {
+  return new Promise((resolve) => setTimeout(resolve, TELL_LATE_MS, value));
 }
 
 /** @param {import("../core.js").Request} request */
