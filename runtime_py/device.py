@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -27,6 +28,7 @@ import tabfire_replay
 import tabfire_weights
 from pyodide.ffi import JsException, JsProxy, create_proxy, to_js
 
+from runtime_py.answers import Answers
 from runtime_py.device_facts import MATRICES, read_caps, shader_error, typed
 from runtime_py.errors import (
     DeviceLostError,
@@ -48,6 +50,7 @@ WANTED_FEATURES = (
     "timestamp-query",
     MATRICES,
 )
+ANSWERS = Answers()
 LINUX_HINT = (
     "use Chrome 113 or later; on Linux start it with "
     "--enable-unsafe-webgpu --enable-features=Vulkan"
@@ -188,7 +191,7 @@ class Device:
 
     def program(self, spec: dict[str, Any]) -> Any:
         """Return a `Program` of web/replay.js."""
-        return tabfire_replay.Program.new(self.handle, _object(**spec))
+        return tabfire_replay.Program.new(self.handle, _object(**spec), _settle())
 
     def loop(self, program: Any, token: Any, capacity: int) -> Any:
         """Return a `Loop` of web/loop.js over a `Program`."""
@@ -230,6 +233,13 @@ class Device:
             else:
                 encoder.copyBufferToBuffer(source, 0, buffer, 0, min(buffer.size, source.size))
         self.queue.submit(to_js([encoder.finish()]))
+
+    async def ask(self, start: Any, *arguments: int) -> Any:
+        """Return the answer of a JS function that takes a ticket before `arguments`; a failure
+        becomes a typed error.
+        """
+        self.calls += 1
+        return await self.guard(ANSWERS.ask(start, *arguments))
 
     async def guard(self, promise: Any) -> Any:
         """Await a promise of the device; a rejection becomes a typed error."""
@@ -282,6 +292,12 @@ def bundle_reader(url: str) -> Callable[[str], Any]:
             raise typed(error) from error
 
     return read
+
+
+@functools.cache
+def _settle() -> Any:
+    """Return `ANSWERS.settle` for JS, made once: it outlives any device that may still answer."""
+    return create_proxy(ANSWERS.settle)
 
 
 def is_js(data: Any) -> bool:

@@ -101,9 +101,8 @@ class TokenLoop:
     async def _advance(self, count: int) -> Sequence[int]:
         """Submit `count` steps and return the ids of the oldest group under way."""
         device = self._session.device
-        device.calls += 2  # advance, the promise's then
         self._pending.pop(0)
-        ids = await device.guard(self._js_advance(count))
+        ids = await device.ask(self._js_advance, count)
         return [int(token) for token in str(ids).split(",")]
 
     def _adapt(self, count: int, elapsed_ms: float) -> None:

@@ -10,12 +10,13 @@ What is loaded gets a handle, a small integer; every later call names it. Arrays
 `{dtype, shape}` in JSON beside their bytes, a JS buffer, so that large outputs need not pass
 through the Python heap.
 
-    await handle("load", '{"url": "http://localhost:8000/models/smollm2/"}', emit, blobs)
-    # '{"result": {"handle": 1, "model": {...}, "adapter": {...}, ...}}'
+    begin("load", '{"url": "http://localhost:8000/models/smollm2/"}', emit, blobs, reply)
+    # reply: '{"result": {"handle": 1, "model": {...}, "adapter": {...}, ...}}'
 """
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import itertools
 import json
@@ -33,6 +34,24 @@ from runtime_py.tensor import Tensor
 
 _handles = itertools.count(1)
 _streams: dict[tuple[Any, Any], Any] = {}  # by the handle and the key of the request
+
+
+_running: set[asyncio.Task[None]] = set()
+
+
+def begin(
+    method: str, params_json: str, emit: Emit, blobs: Any, reply: Callable[[str], object]
+) -> None:
+    """Start on one request, and give `reply` the JSON of its reply."""
+
+    async def answer() -> None:
+        reply(await handle(method, params_json, emit, blobs))
+
+    at_once: dict[str, Any] = {"eager_start": True}  # not in the loop's next turn; Python 3.14
+    task = asyncio.get_running_loop().create_task(answer(), **at_once)
+    if not task.done():
+        _running.add(task)
+        task.add_done_callback(_running.discard)
 
 
 async def handle(method: str, params_json: str, emit: Emit, blobs: Any) -> str:

@@ -22,7 +22,7 @@ STAGES = [
     {"reference_models"},
     {"reference"},
     {"bundle", "plan", "debug"},
-    {"device_facts"},
+    {"answers", "device_facts"},
     {"device"},
     {"program"},
     {"profile", "resources", "report"},

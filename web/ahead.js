@@ -56,7 +56,7 @@ export class Ahead {
   async begin() {
     const store = await this.store;
     if (!store || !globalThis.navigator?.gpu) return;
-    const kept = await store.bytes(await this.name());
+    const kept = await store.sealed(await this.name());
     if (!kept) return;
     const notes = /** @type {Notes} */ (JSON.parse(new TextDecoder().decode(kept)));
     this.span.start = performance.now();
@@ -100,7 +100,7 @@ export class Ahead {
     for (const other of await store.names("kernels/")) {
       if (!other.startsWith(`kernels/${archive}/`)) await store.drop(other); // of a runtime that is gone
     }
-    await store.put(name, text);
+    await store.putSealed(name, new TextEncoder().encode(text));
   }
 }
 

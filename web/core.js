@@ -12,7 +12,7 @@ import * as ahead from "./ahead.js";
 import { beginDownloads, Downloads, endDownloads } from "./downloads.js";
 import { MODULES } from "./modules.js";
 import { held } from "./shard.js";
-import { HOME, readSnapshot, startMaking } from "./snapshot.js";
+import { HOME, startMaking } from "./snapshot.js";
 import { sha256, Store } from "./store.js";
 
 /**
@@ -62,8 +62,8 @@ export class Core {
     let good = false;
     try {
       this.booting ??= this.boot(request.id);
-      const handle = await this.booting;
-      const { reply, transfer } = await this.ask(handle, request);
+      const begin = await this.booting;
+      const { reply, transfer } = await this.ask(begin, request);
       good = !("error" in reply);
       this.post(reply, transfer);
     } catch (error) {
@@ -128,9 +128,9 @@ export class Core {
     python.unpackArchive(await archive, "zip", { extractDir: HOME });
     this.register(python, performance.now() - start);
     if (!this.fromSnapshot) python.runPython(`import sys; sys.path.insert(0, ${JSON.stringify(HOME)})`);
-    const { handle } = python.pyimport("runtime_py.rpc");
+    const { begin } = python.pyimport("runtime_py.rpc");
     this.phase("imports", unpack);
-    return handle;
+    return begin;
   }
 
   /** Pyodide, from its snapshot if that works. @param {Uint8Array | null} snapshot @returns {Promise<any>} */
@@ -168,7 +168,7 @@ export class Core {
     if (!store || !index) return null;
     const named = async () => `snapshot/${await sha256(await this.fetchRuntime())}`;
     const some = (await store.names("snapshot/")).length > 0; // else nothing is worth waiting for the zip
-    const kept = some ? await readSnapshot(store, await named()).catch(() => null) : null;
+    const kept = some ? await store.sealed(await named()).catch(() => null) : null;
     if (!kept) this.makeWhenIdle(async () => startMaking({ archive: this.setting.archive, index, name: await named() }));
     return kept;
   }
@@ -218,25 +218,20 @@ export class Core {
   }
 
   /**
-   * Call `rpc.handle` and return the reply to post with what to transfer.
-   * @param {any} handle @param {Request} request
+   * Call `rpc.begin` and return the reply to post with what to transfer.
+   * @param {any} begin @param {Request} request
    */
-  async ask(handle, request) {
+  async ask(begin, request) {
     const given = Object.entries(request.blobs ?? {});
     const inputs = new Map(given.map(([name, buffer]) => [name, new Uint8Array(buffer)]));
     const blobs = { inputs, outputs: new Map() };
     const emit = (/** @type {string} */ text) =>
       this.post({ id: request.id, event: JSON.parse(text) }, []);
     const params = JSON.stringify(request.params ?? {});
-    const running = handle(request.method, params, emit, blobs);
-    try {
-      const reply = JSON.parse(await running);
-      const out = [...blobs.outputs].map(([name, data]) => [name, ownBuffer(data)]);
-      const transfer = out.map(([, buffer]) => buffer);
-      return { reply: { id: request.id, ...reply, blobs: Object.fromEntries(out) }, transfer };
-    } finally {
-      running.destroy?.();
-    }
+    const told = await new Promise((resolve) => begin(request.method, params, emit, blobs, resolve));
+    const out = [...blobs.outputs].map(([name, data]) => [name, ownBuffer(data)]);
+    const transfer = out.map(([, buffer]) => buffer);
+    return { reply: { id: request.id, ...JSON.parse(told), blobs: Object.fromEntries(out) }, transfer };
   }
 }
 

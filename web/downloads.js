@@ -95,15 +95,18 @@ export class Downloads {
     /** @type {Map<string, {path: string, sizeBytes: number, sha256: string}>} */
     this.files = new Map();
     this.span = { start: performance.now(), end: performance.now() };
+    /** How to let go of the store. @type {Promise<(() => Promise<void>) | undefined>} */
+    this.held = Promise.resolve(undefined);
     /** Settles once the manifest was read. @type {Promise<unknown>} */
     this.listed = Promise.resolve();
   }
 
   /** Ask for everything that a load will need. Never rejects. */
   async begin() {
+    this.held = this.store.then((store) => store?.hold());
     const reading = this.read(MANIFEST).catch(() => null);
     this.listed = reading;
-    const manifest = await reading;
+    const [manifest] = await Promise.all([reading, this.held]);
     if (!manifest || this.stop.signal.aborted) return;
     const wanted = [...this.files.values()].filter((file) => this.isWanted(file));
     const shards = wanted.filter(isShard);
@@ -225,7 +228,10 @@ export class Downloads {
     for (const shard of this.shards.values()) shard.drop();
     this.shards.clear();
     this.reads.clear();
-    if (good && this.manifest) await (await this.store)?.keepManifest(this.url, this.manifest);
+    const store = await this.store;
+    if (good && this.manifest) await store?.keepManifest(this.url, this.manifest);
+    await (await this.held)?.();
+    if (good && this.manifest) await store?.sweep();
   }
 }
 

@@ -57,15 +57,15 @@ export class Loop {
   }
 
   /**
-   * Submit a group, unless `count` is 0, and wait for the oldest one under way.
-   * @param {number} count
-   * @returns {Promise<string>} its ids with commas between: a string costs Python no proxy
+   * Submit a group, unless `count` is 0, and answer with the ids of the oldest one under way.
+   * @param {number} ticket @param {number} count
    */
-  advance(count) {
+  advance(ticket, count) {
     if (count) this.submit(count);
-    return this.read();
+    this.program.answer(ticket, this.read());
   }
 
+  /** The ids of the oldest group, with commas between: a string costs Python no proxy. @returns {Promise<string>} */
   async read() {
     const { count, staging } = /** @type {{count: number, staging: GPUBuffer}} */ (this.pending.shift());
     await staging.mapAsync(GPUMapMode.READ, 0, this.size);

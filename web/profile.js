@@ -46,10 +46,10 @@ async function timeRange(program, first, last) {
     const pass = encoder.beginComputePass({
       timestampWrites: { querySet, beginningOfPassWriteIndex: at, endOfPassWriteIndex: at + 1 },
     });
-    if (spec.serves[i] & words[spec.wantedAt]) {
+    const g = spec.grids[i];
+    if (spec.serves[i] & words[spec.wantedAt] && words[g]) {
       pass.setPipeline(spec.pipelines[i]);
       pass.setBindGroup(0, spec.groups[i]);
-      const g = spec.grids[i];
       pass.dispatchWorkgroups(words[g], words[g + 1], words[g + 2]);
     }
     pass.end();

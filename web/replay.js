@@ -32,20 +32,23 @@ export function record(encoder, spec, words, base) {
   const pass = encoder.beginComputePass();
   let current = null;
   for (let i = 0; i < pipelines.length; i++) {
-    if (!(serves[i] & wanted)) continue;
+    const g = base + grids[i];
+    if (!(serves[i] & wanted) || !words[g]) continue; // a grid of 0 is a route that this step does not take
     if (pipelines[i] !== current) pass.setPipeline((current = pipelines[i]));
     pass.setBindGroup(0, groups[i]);
-    const g = base + grids[i];
     pass.dispatchWorkgroups(words[g], words[g + 1], words[g + 2]);
   }
   pass.end();
 }
 
+/** @typedef {(ticket: number, value?: any, error?: unknown) => void} Settle a call of Python: runtime_py/answers.py */
+
 export class Program {
-  /** @param {GPUDevice} device @param {Spec} spec */
-  constructor(device, spec) {
+  /** @param {GPUDevice} device @param {Spec} spec @param {Settle} settle */
+  constructor(device, spec, settle) {
     this.device = device;
     this.spec = spec;
+    this.settle = settle;
     this.words = new Int32Array(spec.wordCount);
     this.bytes = new Uint8Array(this.words.buffer); // what Python assigns to
     this.result = new Uint8Array(spec.staging.size);
@@ -96,10 +99,18 @@ export class Program {
     staging.unmap();
   }
 
-  /** A whole step. */
-  async run() {
+  /** A whole step. @param {number} ticket answered when the outputs are there */
+  run(ticket) {
     this.submit();
-    await this.read();
+    this.answer(ticket, this.read());
+  }
+
+  /** Answer a ticket with what a promise brings. @param {number} ticket @param {Promise<any>} promise */
+  answer(ticket, promise) {
+    promise.then(
+      (value) => this.settle(ticket, value),
+      (error) => this.settle(ticket, undefined, error),
+    );
   }
 
   /** A part of `result`, for Python to copy from. @param {number} at @param {number} size both in bytes */

@@ -1,7 +1,7 @@
 // Python's memory after its imports, kept so that the next start skips both; a worker that makes it, and how it is read.
 //
 // Input:  {archive, index, name} from core.js, once a model is loaded and nothing is asked of it.
-// Output: an entry of the store: 32 bytes of sha256, then the snapshot. Null where there is none, or it was altered.
+// Output: a sealed entry of the store.
 // Way of the data: core.js starts this as a worker -> store; at the next start core.js reads it back.
 //
 // It is made in a Pyodide of its own: one that can be written down hands out recorders in place of JS objects. Pyodide
@@ -13,20 +13,8 @@ import { MODULES, nameOf } from "./modules.js";
 import { Store } from "./store.js";
 
 export const HOME = "/lib/tabfire";
-const HASH_BYTES = 32;
 /** What a load imports, with all that these import. */
 const IMPORTS = ["rpc", "engine", "session", "loop", "js_tokenizer"];
-
-/** @param {Store} store @param {string} name @returns {Promise<Uint8Array | null>} */
-export async function readSnapshot(store, name) {
-  const kept = await store.bytes(name);
-  if (!kept || kept.byteLength <= HASH_BYTES) return null;
-  const hash = await crypto.subtle.digest("SHA-256", new Uint8Array(kept, HASH_BYTES));
-  const right = new Uint8Array(hash).every((byte, i) => byte === new Uint8Array(kept)[i]);
-  if (right) return new Uint8Array(kept, HASH_BYTES);
-  await store.drop(name);
-  return null;
-}
 
 /** @param {{archive: string, index: string, name: string}} job */
 async function make({ archive, index, name }) {
@@ -42,9 +30,8 @@ async function make({ archive, index, name }) {
       "del importlib, name",
   );
   const snapshot = python.makeMemorySnapshot({ serializer: nameOf });
-  const hash = await crypto.subtle.digest("SHA-256", snapshot);
   for (const other of await store.names("snapshot/")) await store.drop(other);
-  await store.put(name, new Blob([hash, snapshot]));
+  await store.putSealed(name, snapshot);
 }
 
 /** Make one in a worker of its own, which ends itself. @param {{archive: string, index: string, name: string}} job */

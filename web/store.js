@@ -4,10 +4,14 @@
 // Output: the same bytes, or null. Whatever fails (no Cache API, a private window, a full disk) reads as "not kept".
 // Way of the data: downloads.js, warm.js -> store -> disk.
 //
-// Nothing read from here is trusted: files are hashed again by whoever reads them, as if they came from the network.
+// Nothing read from here is trusted: files are hashed again by whoever reads them, as if they came from the network, and
+// what has no hash in its name is sealed: 32 bytes of sha256 before its own.
 
 const CACHE = "tabfire-store-1";
+/** Shared by the loads under way in all tabs; whoever has it alone may drop what no kept manifest lists. */
+const LOCK = "tabfire-loads";
 const HEX = /^[0-9a-f]{64}$/;
+const HASH_BYTES = 32;
 
 /** @param {string} name */
 const address = (name) => `${self.origin}/.tabfire/${name}`;
@@ -46,14 +50,61 @@ export class Store {
     return this.cache.put(address(name), new Response(data)).then(() => true, () => false);
   }
 
+  /** @param {string} name @param {Uint8Array<ArrayBuffer>} bytes */
+  async putSealed(name, bytes) {
+    return this.put(name, new Blob([await crypto.subtle.digest("SHA-256", bytes), bytes]));
+  }
+
+  /**
+   * What was sealed under this name; null if that was altered, and then it is dropped.
+   * @param {string} name @returns {Promise<Uint8Array<ArrayBuffer> | null>}
+   */
+  async sealed(name) {
+    const kept = await this.bytes(name);
+    if (!kept) return null;
+    const bytes = new Uint8Array(kept, Math.min(HASH_BYTES, kept.byteLength));
+    const hash = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
+    const stated = new Uint8Array(kept, 0, Math.min(HASH_BYTES, kept.byteLength));
+    if (hash.every((byte, i) => byte === stated[i])) return bytes;
+    await this.drop(name);
+    return null;
+  }
+
   /** @param {string} name */
   async drop(name) {
     await this.cache.delete(address(name)).catch(() => false);
   }
 
-  /** Keep the manifest of a bundle, and of all files only those that some kept manifest lists. */
-  async keepManifest(/** @type {string} */ url, /** @type {ArrayBuffer} */ bytes) {
-    await this.put(`manifest/${encodeURIComponent(url)}`, bytes);
+  /** Keep the manifest of a bundle. @param {string} url @param {ArrayBuffer} bytes */
+  keepManifest(url, bytes) {
+    return this.put(`manifest/${encodeURIComponent(url)}`, bytes);
+  }
+
+  /**
+   * Tell all tabs that a load keeps files before its manifest; returns how to tell that it is over, as closing the tab
+   * does too.
+   * @returns {Promise<() => Promise<void>>}
+   */
+  async hold() {
+    const locks = globalThis.navigator?.locks; // not in Node, and not in a page without https
+    if (!locks) return async () => {};
+    return new Promise((held) => {
+      /** @type {Promise<void>} */
+      const over = locks
+        .request(LOCK, { mode: "shared" }, () => new Promise((end) => held(() => (end(undefined), over))))
+        .then(() => {}, () => held(async () => {}));
+    });
+  }
+
+  /** Of all files keep only those that some kept manifest lists, unless a load is under way that keeps some. */
+  async sweep() {
+    const locks = globalThis.navigator?.locks;
+    if (!locks) return this.dropUnlisted();
+    const drop = (/** @type {Lock | null} */ lock) => (lock ? this.dropUnlisted() : undefined);
+    await locks.request(LOCK, { ifAvailable: true }, drop).catch(() => {});
+  }
+
+  async dropUnlisted() {
     const wanted = new Set();
     for (const key of await this.names("manifest/")) {
       const data = await this.bytes(key);
