@@ -21,7 +21,7 @@ MAX_CALLS = 2  # of ours a token, at one token a group; more tokens share a grou
 MAX_OTHERS = 4  # the event loop's timers, and the piece that whoever asked is told
 MAX_DISPATCHES_PER_LAYER = 14
 FEW, MANY = 4, 52
-ENCODER = "createCommandEncoder"  # a step records one: WebGPU has no way to use it again
+ENCODER = "createCommandEncoder"  # a group records one: WebGPU has no way to use it again
 STEP_CALLS = {"assign", "assign_to", "put", "submit", "advance", "run", "read", "output"}
 SAMPLED = {"temperature": 0.7, "top_k": 1, "top_p": 0.9, "seed": 3}  # draws, always the greatest
 

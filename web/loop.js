@@ -20,6 +20,9 @@ export class Loop {
     this.token = token;
     this.step = program.spec.wordCount;
     this.words = new Int32Array(capacity * this.step);
+    const usage = GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST;
+    const size = Math.max(16, this.words.byteLength);
+    this.blocks = program.device.createBuffer({ label: "parameters of a group", size, usage });
     this.size = Math.max(16, 4 * capacity);
     /** @type {{count: number, staging: GPUBuffer}[]} groups under way, the oldest first */
     this.pending = [];
@@ -41,18 +44,22 @@ export class Loop {
     this.program.device.queue.writeBuffer(this.token, 0, new Int32Array([id]));
   }
 
-  /** Submit a group of `count` steps. @param {number} count */
+  /**
+   * Submit a group of `count` steps: one write and one command buffer, in which each step first takes its parameters.
+   * @param {number} count
+   */
   submit(count) {
     const { device, spec } = this.program;
     const staging = this.free.shift() ?? this.staging(); // none is free where a wait was cancelled
+    const encoder = device.createCommandEncoder();
+    device.queue.writeBuffer(this.blocks, 0, this.words, 0, count * this.step);
     for (let i = 0; i < count; i++) {
       const base = i * this.step;
-      device.queue.writeBuffer(spec.params, 0, this.words, base, spec.paramWords);
-      const encoder = device.createCommandEncoder();
+      encoder.copyBufferToBuffer(this.blocks, 4 * base, spec.params, 0, 4 * spec.paramWords);
       record(encoder, spec, this.words, base);
       encoder.copyBufferToBuffer(this.token, 0, staging, 4 * i, 4);
-      device.queue.submit([encoder.finish()]);
     }
+    device.queue.submit([encoder.finish()]);
     this.pending.push({ count, staging });
   }
 
@@ -77,6 +84,6 @@ export class Loop {
 
   destroy() {
     for (const { staging } of this.pending) staging.destroy();
-    for (const buffer of [...this.free, this.token]) buffer.destroy();
+    for (const buffer of [...this.free, this.token, this.blocks]) buffer.destroy();
   }
 }
