@@ -19,7 +19,7 @@ import numpy.typing as npt
 from playwright.sync_api import Page
 
 from runtime_py.kernels import KernelLibrary
-from runtime_py.ops.base import Dispatch
+from runtime_py.ops.base import Binding, Dispatch
 from runtime_py.symbols import evaluate
 
 LIBRARY = KernelLibrary()
@@ -55,8 +55,9 @@ RUN = """async ({ arrays, output, bytes, dispatches }) => {
     const uniform = GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST;
     const fields = device.createBuffer({ size: data.byteLength, usage: uniform });
     device.queue.writeBuffer(fields, 0, data);
-    const bound = [...bindings.map((name) => buffers[name]), fields];
-    const entries = bound.map((buffer, binding) => ({ binding, resource: { buffer } }));
+    const windows = bindings.map(({ value, offset, size }) => ({ buffer: buffers[value], offset, size }));
+    const bound = [...windows, { buffer: fields }];
+    const entries = bound.map((resource, binding) => ({ binding, resource }));
     const layout = pipelines.get(code).getBindGroupLayout(0);
     pass.setPipeline(pipelines.get(code));
     pass.setBindGroup(0, device.createBindGroup({ layout, entries }));
@@ -119,10 +120,16 @@ def _plain(
         fields += struct.pack(FORMATS[p.kind], value)
     return {
         "code": change(LIBRARY.render(dispatch.key)),
-        "bindings": [binding.value for binding in dispatch.bindings],
+        "bindings": [_window(binding) for binding in dispatch.bindings],
         "params": _text(fields + bytes(-len(fields) % 16)),
         "grid": [evaluate(side, symbols) for side in dispatch.grid],
     }
+
+
+def _window(binding: Binding) -> dict[str, object]:
+    """Return a buffer's name and which part of it is bound; without a size, all from the offset on."""
+    size = {} if binding.size_bytes is None else {"size": binding.size_bytes}
+    return {"value": binding.value, "offset": binding.offset_bytes, **size}
 
 
 def _text(data: bytes) -> str:

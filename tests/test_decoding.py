@@ -317,16 +317,21 @@ def test_the_graph_that_chooses_is_a_legal_one() -> None:
 
 @pytest.mark.parametrize("description", ["SwiftShader", "a GPU"])
 @pytest.mark.parametrize("width", [1, 2, 1025, 49152, 151936, 300000])
-def test_a_row_has_no_more_parts_than_threads(width: int, description: str) -> None:
+def test_a_row_has_no_more_parts_than_the_draw_has_threads(width: int, description: str) -> None:
     graph = with_next_token(toy._table_graph(width))
     graph = dataclasses.replace(graph, nodes=graph.nodes[-2:])
     options = dataclasses.asdict(SessionOptions())
     caps = Caps(description=description)
     plan = make_plan(graph, caps, options, {"S": (1, 1), "L": (1, 1)}, SlotPool())
     for one in plan.dispatches:
-        params, threads = {p.name: p.value for p in one.params}, dict(one.key.axes)["threads"]
-        assert isinstance(params["span"], int)
+        params, axes = {p.name: p.value for p in one.params}, dict(one.key.axes)
+        span, threads = params["span"], int(axes["threads"])
+        assert isinstance(span, int)
         if "parts" in params:
             assert isinstance(params["parts"], int)
-            assert 1 <= params["parts"] <= int(threads)
-            assert params["parts"] * params["span"] >= width
+            assert params["parts"] >= 1
+            assert params["parts"] * span >= width > (params["parts"] - 1) * span
+            if one.key.kernel == "sample_draw":
+                assert params["parts"] <= threads
+        if axes["few"] and one.key.kernel != "sample_draw":
+            assert span % (4 * threads) == 0, "a turn would pass the end of its part"

@@ -28,7 +28,7 @@ from tests.tolerances import SAMPLING_MARGIN
 
 pytestmark = pytest.mark.gpu
 FloatArray = npt.NDArray[np.float32]
-WIDTHS = (1, 2, 255, 256, 257, 1000, 49152)
+WIDTHS = (1, 2, 255, 256, 257, 1000, 20011, 49152)  # 20011: three parts on a CPU, the last ragged
 NEAR_SHARE = (
     0.2  # of the rows may lie within rounding: flat ones over 49152 ids, whose spans are 1e-5
 )
@@ -109,7 +109,7 @@ class Sample:
             "symbols": {"position": position},
             "outputs": names,
         }
-        arrays = {"logits": logits.reshape(1, 1, -1)}
+        arrays = {"logits": logits.reshape(1, -1, self.width)}
         got = self.session.host.call("run", params, arrays)[1]
         assert list(got) == names
         return [int(got[name].item()) for name in names]
@@ -147,12 +147,12 @@ def sample_as_gpu(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iter
 
 @contextlib.contextmanager
 def opened(
-    folder: pathlib.Path, width: int, options: dict[str, Any] | None = None
+    folder: pathlib.Path, width: int, options: dict[str, Any] | None = None, rows: int = 1
 ) -> Iterator[Sample]:
     """Load a bundle whose steps choose from the logits that they are given, in `len(ROWS)`
     slots.
     """
-    values, buffers, ports = [Value("logits", "f32", (1, 1, width))], [], []
+    values, buffers, ports = [Value("logits", "f32", (1, rows, width))], [], []
     nodes: list[Node] = []
     for i in range(len(ROWS)):
         settings, seen = f"{SETTINGS}.{i}", f"{SEEN}.{i}"
@@ -281,6 +281,22 @@ def test_the_kernels_of_a_gpu_give_the_same(sample_as_gpu: Sample) -> None:
     near = compare(sample_as_gpu, "zipf", range(1, 3))
     assert len(near) <= NEAR_SHARE * 2 * len(ROWS)
     compare(sample_as_gpu, "steps", [1])
+
+
+@pytest.mark.parametrize("tuning", ["cpu", "gpu"])
+@pytest.mark.parametrize("width", [257, 8195])
+def test_the_last_of_several_rows_counts(tmp_path: pathlib.Path, width: int, tuning: str) -> None:
+    logits = np.stack([logits_of("zipf", width, seed) for seed in (1, 2, 3)])
+    with opened(tmp_path, width, {"tuning": tuning}, rows=3) as sample:
+        near = 0
+        slots = slots_of(width, ROWS, 11)
+        for row, (options, known), token in zip(
+            ROWS, slots, sample.draw(slots, logits, 4), strict=True
+        ):
+            want = on_host(options, logits[2], 4, known)
+            near += want.gap <= SAMPLING_MARGIN
+            assert token == want.token or want.gap <= SAMPLING_MARGIN, row.name
+    assert near <= NEAR_SHARE * len(ROWS)
 
 
 DRAWING = SamplingOptions(temperature=1.0, top_k=3, top_p=0.9, repetition_penalty=1.2)

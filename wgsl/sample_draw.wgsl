@@ -7,7 +7,8 @@ bindings:
   1 parts     array<vec2<u32>>  [parts]        read         of sample_scan
   2 seen      array<u32>        [width / 32]   read_write   gets the bit of the id, if there is a penalty
   3 ids       array<i32>        [1]            read_write
-  4 logits    array<u32>        [rows, width]  read         (f32 bits); from here on only with draws=True
+  4 logits    array<u32>        [rows, width]  read         (f32 bits); from here on only with draws=True. With few=True `scores`,
+                                                            the weights of sample_bins
   5 state     array<vec4<u32>>  [6]            read         of sample_bins
   6 sums      array<vec4<u32>>  [parts]        read         of sample_sums
 params:
@@ -18,7 +19,8 @@ params:
   position  u32  place of the id in the context
 axes:
   draws: bool
-  threads: 64, 256
+  few: bool
+  threads: 16, 256
 requires: none
 launch: one workgroup: first over the parts, then over the ids of the part in which the draw falls
 accuracy: f32 sums in an order that is always the same
@@ -30,7 +32,7 @@ accuracy: f32 sums in an order that is always the same
 @group(0) @binding(2) var<storage, read_write> seen: array<u32>;
 @group(0) @binding(3) var<storage, read_write> ids: array<i32>;
 {% if draws %}
-@group(0) @binding(4) var<storage, read> logits: array<u32>;
+@group(0) @binding(4) var<storage, read> {{ "scores" if few else "logits" }}: array<u32>;
 @group(0) @binding(5) var<storage, read> state: array<vec4<u32>>;
 @group(0) @binding(6) var<storage, read> sums: array<vec4<u32>>;
 {% endif %}
@@ -48,14 +50,17 @@ var<workgroup> best: array<vec2<u32>, {{ threads }}>;
 {{ sampling.flags() }}
 {{ sampling.better() }}
 {% if draws %}
+{% if not few %}
 {{ sampling.sort_key() }}
+{{ sampling.known() }}
 {{ sampling.score() }}
-{{ sampling.weight() }}
+{{ sampling.weight(False) }}
+{% endif %}
 {{ sampling.sums("f32", threads) }}
 {{ sampling.sums("u32", threads) }}
 {{ sampling.first() }}
 {{ drawing.philox() }}
-{{ drawing.draw(threads) }}
+{{ drawing.draw(few, threads) }}
 {% endif %}
 
 @compute @workgroup_size({{ threads }})

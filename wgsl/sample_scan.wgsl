@@ -8,25 +8,29 @@ bindings:
   2 seen      array<u32>        [width / 32]   read         one bit an id
   3 parts     array<vec2<u32>>  [parts]        read_write
   4 bins      array<u32>        [bins]         read_write   set to 0 for `sample_bins`; only with draws=True
+  5 scores    array<u32>        [parts, span]  read_write   sort_key(s_i), past the row that of -infinity; with few and draws
 params:
   rows   u32  rows of logits; the last is sampled
   width  u32  elements of a row
-  span   u32  ids of a part
+  span   u32  ids of a part; with few=True a multiple of 4 * threads
   bins   u32  words of `bins`
 axes:
   draws: bool
-  threads: 64, 256
+  few: bool
+  threads: 4, 256
 requires: none
-launch: one workgroup a part
+launch: one workgroup a part. few=True is for adapters that run on a CPU: four ids a turn, a key is made but once
 accuracy: exact, but for the division of the penalty. Floats are compared as integers that sort alike
 -#}
 {% import "macros/sampling.wgsl" as sampling %}
-@group(0) @binding(0) var<storage, read> logits: array<u32>;
-@group(0) @binding(1) var<storage, read> settings: array<u32>;
-@group(0) @binding(2) var<storage, read> seen: array<u32>;
+{% import "macros/fours.wgsl" as fours %}
+{{ sampling.row(False, "read") }}
 @group(0) @binding(3) var<storage, read_write> parts: array<vec2<u32>>;
 {% if draws %}
 @group(0) @binding(4) var<storage, read_write> bins: array<u32>;
+{% endif %}
+{% if draws and few %}
+@group(0) @binding(5) var<storage, read_write> scores: array<u32>;
 {% endif %}
 struct Params {
     rows: u32,
@@ -34,14 +38,21 @@ struct Params {
     span: u32,
     bins: u32,
 }
-@group(0) @binding({{ 5 if draws else 4 }}) var<uniform> params: Params;
+@group(0) @binding({{ (6 if few else 5) if draws else 4 }}) var<uniform> params: Params;
 
 var<workgroup> best: array<vec2<u32>, {{ threads }}>;
 
 {{ sampling.flags() }}
-{{ sampling.sort_key() }}
 {{ sampling.better() }}
+{{ sampling.known() }}
+{% if few %}
+{{ fours.sort_keys() }}
+{{ fours.store() if draws }}
+{{ fours.penalised() }}
+{% else %}
+{{ sampling.sort_key() }}
 {{ sampling.score() }}
+{% endif %}
 
 @compute @workgroup_size({{ threads }})
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
@@ -49,9 +60,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     let start = group.x * params.span;
     let end = min(start + params.span, known());
     var own = vec2<u32>(0u, 0xFFFFFFFFu);
+{% if few %}
+{{ fours.scan(draws, threads) }}
+{% else %}
     for (var i = start + thread; i < end; i += {{ threads }}u) {
         own = better(own, vec2<u32>(sort_key(score(i)), i));
     }
+{% endif %}
 {% if draws %}
     for (var i = group.x * {{ threads }}u + thread; i < params.bins; i += groups.x * {{ threads }}u) {
         bins[i] = 0u;

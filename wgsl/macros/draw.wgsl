@@ -1,7 +1,7 @@
 {#- The draw itself, for sample_draw.
 
-    philox()        declares `fn uniform_at(position: u32) -> f32`, runtime_py/philox.py's `uniform` under the seed in `settings`
-    draw(threads)   declares `fn draw(thread: u32, top: u32) -> u32`, the id that u picks; for the whole workgroup
+    philox()            declares `fn uniform_at(position: u32) -> f32`, runtime_py/philox.py's `uniform` under the seed in `settings`
+    draw(few, threads)  declares `fn draw(thread: u32, top: u32) -> u32`, the id that u picks; for the whole workgroup
 -#}
 {% macro philox() %}
 fn high_product(a: u32, b: u32) -> u32 {
@@ -23,7 +23,7 @@ fn uniform_at(position: u32) -> f32 {
 }
 {% endmacro %}
 
-{% macro draw(threads) %}
+{% macro draw(few, threads) %}
 var<workgroup> drawn: u32;
 
 // The first thread that holds mass and passes the draw; by rounding none may pass: then the last that holds mass.
@@ -65,7 +65,7 @@ fn draw_in(thread: u32, chosen: u32, top: u32, wanted: f32, equals: u32) -> u32 
     let best = bitcast<f32>(select(~top, top & 0x7FFFFFFFu, top >= 0x80000000u));
     let edge = sums[chosen].z;
     let kept = sums[chosen].w;
-    let end = min((chosen + 1u) * params.span, known());
+    let end = {{ "(chosen + 1u) * params.span" if few else "min((chosen + 1u) * params.span, known())" }};
     let each = (params.span + {{ threads - 1 }}u) / {{ threads }}u;
     let first_id = min(chosen * params.span + thread * each, end);
     let last_id = min(first_id + each, end);
@@ -101,10 +101,14 @@ fn draw_in(thread: u32, chosen: u32, top: u32, wanted: f32, equals: u32) -> u32 
 
 // The weight of id i, 0 if it is not among the k largest.
 fn kept_weight(i: u32, best: f32) -> f32 {
+{% if few %}
+    return bitcast<f32>(scores[i]);
+{% else %}
     let bits = score(i);
     if (sort_key(bits) < state[3].z) {
         return 0.0;
     }
     return weight(bits, best);
+{% endif %}
 }
 {% endmacro %}

@@ -1,10 +1,13 @@
 {#- What the kernels of sampling share. `settings` is laid out by runtime_py/sampling_words.py.
 
+    row(few, access)       declares what ids are read from, and `settings`: bindings 0 to 2, with few=True 0 and 1
     sort_key()             declares `fn sort_key(bits: u32) -> u32`: an integer that sorts as the float of these bits
     better()               declares `fn better(a, b)`: of two (key, index) the greater key, of equals the lower index
-    score()                declares `fn score(i: u32) -> u32`: the float bits of logit i after the repetition penalty, and
-                           `fn known() -> u32`: the ids that may be drawn; needs logits, settings, seen, params.rows, params.width
-    weight()               declares `fn weight(bits: u32, best: f32) -> f32`: exp((score - best) / temperature)
+    known()                declares `fn known() -> u32`: the ids that may be drawn; needs settings, params.width
+    score()                declares `fn score(i: u32) -> u32`: the float bits of logit i after the repetition penalty; needs
+                           logits, settings, seen, params.rows, params.width
+    weight(few)            declares `fn weight(bits: u32, best: f32) -> f32`: exp((score - best) / temperature); with few=True
+                           of four: vec4<u32> to vec4<f32>
     best_score(threads)    declares `fn best_score(thread: u32) -> f32` over `parts`, for the whole workgroup
     sums(type, threads)    declares `fn sum_up_<type>(thread: u32, value: <type>) -> <type>`: the sum over threads 0 to
                            `thread`, added in an order that is always the same
@@ -16,6 +19,17 @@ const DRAW = 2u;
 const TOP_K = 4u;
 const TOP_P = 8u;
 const ALL = 0xFFFFFFFFu;
+{% endmacro %}
+
+{% macro row(few, access) %}
+{% if few %}
+@group(0) @binding(0) var<storage, {{ access }}> scores: array<u32>;
+@group(0) @binding(1) var<storage, read> settings: array<u32>;
+{% else %}
+@group(0) @binding(0) var<storage, read> logits: array<u32>;
+@group(0) @binding(1) var<storage, read> settings: array<u32>;
+@group(0) @binding(2) var<storage, read> seen: array<u32>;
+{% endif %}
 {% endmacro %}
 
 {% macro sort_key() %}
@@ -34,11 +48,13 @@ fn better(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
 }
 {% endmacro %}
 
-{% macro score() %}
+{% macro known() %}
 fn known() -> u32 {
     return select(min(settings[1], params.width), params.width, settings[1] == 0u);
 }
+{% endmacro %}
 
+{% macro score() %}
 fn score(i: u32) -> u32 {
     let bits = logits[(params.rows - 1u) * params.width + i];
     let is_seen = (settings[0] & PENALTY) != 0u && ((seen[i / 32u] >> (i % 32u)) & 1u) == 1u;
@@ -51,16 +67,11 @@ fn score(i: u32) -> u32 {
 }
 {% endmacro %}
 
-{% macro weight() %}
+{% macro weight(few) %}
+{% set f32, u32, i32 = ("vec4<f32>", "vec4<u32>", "vec4<i32>") if few else ("f32", "u32", "i32") %}
 // exp of its own, so that every adapter weighs alike: 2^n * e^r with |r| <= ln(2) / 2, to about 1e-7 of the value.
-fn weight(bits: u32, best: f32) -> f32 {
-    if (bits == 0xFF800000u) {
-        return 0.0;  // -infinity forbids an id
-    }
-    let x = (bitcast<f32>(bits) - best) * bitcast<f32>(settings[6]);
-    if (!(x >= -70.0)) {
-        return 0.0;
-    }
+fn weight(bits: {{ u32 }}, best: f32) -> {{ f32 }} {
+    let x = (bitcast<{{ f32 }}>(bits) - best) * bitcast<f32>(settings[6]);
     let n = round(x * 1.44269504);
     let r = (x - n * 0.693145752) - n * 1.42860677e-6;  // ln(2) in two parts, the first with zeros at its end
     var sum = 1.98412698e-4 * r + 1.38888889e-3;  // Taylor: 1/7!, 1/6!, ...
@@ -68,7 +79,8 @@ fn weight(bits: u32, best: f32) -> f32 {
     sum = sum * r + 4.16666667e-2;
     sum = sum * r + 0.166666667;
     sum = ((sum * r + 0.5) * r + 1.0) * r + 1.0;
-    return min(1.0, sum * bitcast<f32>(u32(i32(n) + 127) << 23u));
+    let w = min({{ f32 }}(1.0), sum * bitcast<{{ f32 }}>({{ u32 }}({{ i32 }}(n) + 127) << {{ u32 }}(23u)));
+    return select({{ f32 }}(0.0), w, (x >= {{ f32 }}(-70.0)) & (bits != {{ u32 }}(0xFF800000u)));  // -infinity forbids an id
 }
 {% endmacro %}
 
@@ -122,77 +134,5 @@ fn first(thread: u32, is_one: bool) -> u32 {
     let found = atomicLoad(&first_one);
     workgroupBarrier();
     return found;
-}
-{% endmacro %}
-
-{#- The passes of radix selection, 0 to 2 of top-k (counts) and 3 to 5 of top-p (masses): where their histograms lie in
-    `bins`, and in which bin lies the need-th element, or unit of mass, from the top.
-
-    amount(number, load)   declares `fn amount(bin: u32, digits: u32) -> f32`, what bin `bin` of pass `number` holds;
-                           `digits` are those found before that pass; `load` reads a word, as "bins[%]"
-    pick(threads)          declares `fn pick(thread, bins, digits, need, share)`, which leaves the bin in `picked.x` and what is
-                           needed inside it in `picked.y`; `need` is absolute, `share` of the whole (0 for none)
--#}
-{% set SIZES = [2048, 2048, 1024, 1024, 1024, 1024] %}
-{% set SHIFTS = [21, 10, 0, 20, 10, 0] %}
-{% set WORDS = [1, 1, 1, 3, 2, 1] %}
-{% set STARTS = [0, 2048, 4096, 5120, 8192, 10240] %}
-
-{% macro amount(number, load) %}
-{% set start = STARTS[number] %}
-{% macro word(offset) %}{{ load | replace("%", (start + offset) ~ "u + bin") }}{% endmacro %}
-fn amount(bin: u32, digits: u32) -> f32 {
-{% if number < 3 %}
-    return f32({{ word(0) }});
-{% else %}
-    // All weights of a bin have one exponent: each is the least of the bin, plus its lower bits in units of the last place.
-    let least = digits | (bin << {{ SHIFTS[number] }}u);
-    let exponent = least >> 23u;
-    if (exponent < 24u) {
-        return 0.0;  // below exp(-70): these are zeros
-    }
-{% if WORDS[number] == 3 %}
-    let rest = f32({{ word(1024) }}) * 1024.0 + f32({{ word(2048) }});
-{% elif WORDS[number] == 2 %}
-    let rest = f32({{ word(1024) }});
-{% endif %}
-    let whole = f32({{ word(0) }}) * bitcast<f32>(least);
-    return whole{{ " + rest * bitcast<f32>((exponent - 23u) << 23u)" if WORDS[number] > 1 }};
-{% endif %}
-}
-{% endmacro %}
-
-{% macro pick(threads) %}
-struct Picked {
-    bin: u32,
-    need: f32,
-}
-var<workgroup> picked: Picked;
-
-fn pick(thread: u32, bins: u32, digits: u32, need: f32, share: f32) {
-    let each = bins / {{ threads }}u;
-    let top = bins - 1u - thread * each;  // thread 0 has the greatest bins
-    var own = 0.0;
-    for (var i = 0u; i < each; i++) {
-        own += amount(top - i, digits);
-    }
-    let reached = sum_up_f32(thread, own);
-    let total = lanes_f32[{{ threads - 1 }}];
-    let wanted = min(total, select(need, share * total, share > 0.0));
-    let chosen = first(thread, reached >= wanted);
-    if (thread == chosen) {
-        var sum = 0.0;
-        if (thread > 0u) {
-            sum = lanes_f32[thread - 1u];
-        }
-        for (var i = 0u; i < each && (i == 0u || sum < wanted); i++) {
-            let more = amount(top - i, digits);
-            if (more > 0.0) {
-                picked = Picked(top - i, wanted - sum);
-                sum += more;
-            }
-        }
-    }
-    workgroupBarrier();
 }
 {% endmacro %}

@@ -1,18 +1,18 @@
-@group(0) @binding(0) var<storage, read> logits: array<u32>;
+@group(0) @binding(0) var<storage, read> scores: array<u32>;
 @group(0) @binding(1) var<storage, read> settings: array<u32>;
-@group(0) @binding(2) var<storage, read> seen: array<u32>;
-@group(0) @binding(3) var<storage, read> parts: array<vec2<u32>>;
-@group(0) @binding(4) var<storage, read_write> bins: array<atomic<u32>>;
-@group(0) @binding(5) var<storage, read_write> state: array<vec4<u32>>;
+
+@group(0) @binding(2) var<storage, read> parts: array<vec2<u32>>;
+@group(0) @binding(3) var<storage, read_write> bins: array<atomic<u32>>;
+@group(0) @binding(4) var<storage, read_write> state: array<vec4<u32>>;
 struct Params {
     rows: u32,
     width: u32,
     span: u32,
     parts: u32,
 }
-@group(0) @binding(6) var<uniform> params: Params;
+@group(0) @binding(5) var<uniform> params: Params;
 
-var<workgroup> counts: array<atomic<u32>, 2048>;
+var<workgroup> counts: array<atomic<u32>, 1024>;
 
 const PENALTY = 1u;
 const DRAW = 2u;
@@ -20,34 +20,15 @@ const TOP_K = 4u;
 const TOP_P = 8u;
 const ALL = 0xFFFFFFFFu;
 
-// An integer that sorts as the float of these bits does; NaN sorts above all, -0 as 0.
-fn sort_key(bits: u32) -> u32 {
-    if ((bits & 0x7FFFFFFFu) > 0x7F800000u) {
-        return 0xFFFFFFFFu;
-    }
-    return select(bits | 0x80000000u, ~bits, bits > 0x80000000u);
+fn load(id: vec4<u32>) -> vec4<u32> {
+    return vec4<u32>(scores[id.x], scores[id.y], scores[id.z], scores[id.w]);
 }
 
-fn known() -> u32 {
-    return select(min(settings[1], params.width), params.width, settings[1] == 0u);
-}
-
-fn score(i: u32) -> u32 {
-    let bits = logits[(params.rows - 1u) * params.width + i];
-    let is_seen = (settings[0] & PENALTY) != 0u && ((seen[i / 32u] >> (i % 32u)) & 1u) == 1u;
-    if (!is_seen || (bits & 0x7FFFFFFFu) >= 0x7F800000u) {
-        return bits;
-    }
-    let x = bitcast<f32>(bits);
-    let penalty = bitcast<f32>(settings[5]);
-    return bitcast<u32>(select(x * penalty, x / penalty, x > 0.0));
-}
-
-var<workgroup> lanes_f32: array<f32, 256>;
+var<workgroup> lanes_f32: array<f32, 4>;
 
 fn sum_up_f32(thread: u32, value: f32) -> f32 {
     var sum = value;
-    for (var step = 1u; step < 256u; step *= 2u) {
+    for (var step = 1u; step < 4u; step *= 2u) {
         lanes_f32[thread] = sum;
         workgroupBarrier();
         if (thread >= step) {
@@ -78,7 +59,15 @@ fn first(thread: u32, is_one: bool) -> u32 {
 }
 
 fn amount(bin: u32, digits: u32) -> f32 {
-    return f32(atomicLoad(&bins[0u + bin]));
+    // All weights of a bin have one exponent: each is the least of the bin, plus its lower bits in units of the last place.
+    let least = digits | (bin << 10u);
+    let exponent = least >> 23u;
+    if (exponent < 24u) {
+        return 0.0;  // below exp(-70): these are zeros
+    }
+    let rest = f32(atomicLoad(&bins[9216u + bin]));
+    let whole = f32(atomicLoad(&bins[8192u + bin])) * bitcast<f32>(least);
+    return whole + rest * bitcast<f32>((exponent - 23u) << 23u);
 }
 
 struct Picked {
@@ -88,14 +77,14 @@ struct Picked {
 var<workgroup> picked: Picked;
 
 fn pick(thread: u32, bins: u32, digits: u32, need: f32, share: f32) {
-    let each = bins / 256u;
+    let each = bins / 4u;
     let top = bins - 1u - thread * each;  // thread 0 has the greatest bins
     var own = 0.0;
     for (var i = 0u; i < each; i++) {
         own += amount(top - i, digits);
     }
     let reached = sum_up_f32(thread, own);
-    let total = lanes_f32[255];
+    let total = lanes_f32[3];
     let wanted = min(total, select(need, share * total, share > 0.0));
     let chosen = first(thread, reached >= wanted);
     if (thread == chosen) {
@@ -114,33 +103,48 @@ fn pick(thread: u32, bins: u32, digits: u32, need: f32, share: f32) {
     workgroupBarrier();
 }
 
-@compute @workgroup_size(256)
+fn add(value: u32) {
+    let bin = (value >> 0u) & 1023u;
+    atomicAdd(&counts[bin], 1u);
+}
+
+@compute @workgroup_size(4)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    if ((settings[0] & TOP_K) == 0u) {
+    if ((settings[0] & TOP_P) == 0u) {
         return;
     }
     var found = vec4<u32>(0u);
-    pick(thread, 2048u, 0u, f32(settings[2]), 0.0);
-    found.x |= picked.bin << 21u;
+    found = state[4];
+    pick(thread, 1024u, found.x, bitcast<f32>(found.y), 0.0);
+    found.x |= picked.bin << 10u;
     found.y = bitcast<u32>(picked.need);
     if (group.x == 0u && thread == 0u) {
-        state[1] = found;
+        state[5] = found;
     }
-    let end = min((group.x + 1u) * params.span, known());
-    for (var i = group.x * params.span + thread; i < end; i += 256u) {
-        let bits = score(i);
-        let value = sort_key(bits);
-        if ((value >> 21u) != (found.x >> 21u)) {
-            continue;
+    for (var i = group.x * params.span + thread; i < (group.x + 1u) * params.span; i += 16u) {
+        let id = vec4<u32>(i, i + 4u, i + 8u, i + 12u);
+        var value = load(id);
+        let hit = (value >> vec4<u32>(10u)) == vec4<u32>(found.x >> 10u);
+        for (var once = any(hit); once; once = false) {
+            if (hit.x) {
+                add(value.x);
+            }
+            if (hit.y) {
+                add(value.y);
+            }
+            if (hit.z) {
+                add(value.z);
+            }
+            if (hit.w) {
+                add(value.w);
+            }
         }
-        let bin = (value >> 10u) & 2047u;
-        atomicAdd(&counts[bin], 1u);
     }
     workgroupBarrier();
-    for (var i = thread; i < 2048u; i += 256u) {
+    for (var i = thread; i < 1024u; i += 4u) {
         let sum = atomicLoad(&counts[i]);
         if (sum > 0u) {
-            atomicAdd(&bins[2048u + i], sum);
+            atomicAdd(&bins[10240u + i], sum);
         }
     }
 }

@@ -1,18 +1,18 @@
-@group(0) @binding(0) var<storage, read> logits: array<u32>;
+@group(0) @binding(0) var<storage, read_write> scores: array<u32>;
 @group(0) @binding(1) var<storage, read> settings: array<u32>;
-@group(0) @binding(2) var<storage, read> seen: array<u32>;
-@group(0) @binding(3) var<storage, read> parts: array<vec2<u32>>;
-@group(0) @binding(4) var<storage, read_write> bins: array<atomic<u32>>;
-@group(0) @binding(5) var<storage, read_write> state: array<vec4<u32>>;
+
+@group(0) @binding(2) var<storage, read> parts: array<vec2<u32>>;
+@group(0) @binding(3) var<storage, read_write> bins: array<atomic<u32>>;
+@group(0) @binding(4) var<storage, read_write> state: array<vec4<u32>>;
 struct Params {
     rows: u32,
     width: u32,
     span: u32,
     parts: u32,
 }
-@group(0) @binding(6) var<uniform> params: Params;
+@group(0) @binding(5) var<uniform> params: Params;
 
-var<workgroup> counts: array<atomic<u32>, 1024>;
+var<workgroup> counts: array<atomic<u32>, 3072>;
 
 const PENALTY = 1u;
 const DRAW = 2u;
@@ -20,38 +20,24 @@ const TOP_K = 4u;
 const TOP_P = 8u;
 const ALL = 0xFFFFFFFFu;
 
-// An integer that sorts as the float of these bits does; NaN sorts above all, -0 as 0.
-fn sort_key(bits: u32) -> u32 {
-    if ((bits & 0x7FFFFFFFu) > 0x7F800000u) {
-        return 0xFFFFFFFFu;
-    }
-    return select(bits | 0x80000000u, ~bits, bits > 0x80000000u);
+fn load(id: vec4<u32>) -> vec4<u32> {
+    return vec4<u32>(scores[id.x], scores[id.y], scores[id.z], scores[id.w]);
 }
 
-fn known() -> u32 {
-    return select(min(settings[1], params.width), params.width, settings[1] == 0u);
+fn bits_of(key: vec4<u32>) -> vec4<u32> {
+    return select(~key, key & vec4<u32>(0x7FFFFFFFu), key >= vec4<u32>(0x80000000u));
 }
 
-fn score(i: u32) -> u32 {
-    let bits = logits[(params.rows - 1u) * params.width + i];
-    let is_seen = (settings[0] & PENALTY) != 0u && ((seen[i / 32u] >> (i % 32u)) & 1u) == 1u;
-    if (!is_seen || (bits & 0x7FFFFFFFu) >= 0x7F800000u) {
-        return bits;
-    }
-    let x = bitcast<f32>(bits);
-    let penalty = bitcast<f32>(settings[5]);
-    return bitcast<u32>(select(x * penalty, x / penalty, x > 0.0));
+fn store(id: vec4<u32>, value: vec4<u32>) {
+    scores[id.x] = value.x;
+    scores[id.y] = value.y;
+    scores[id.z] = value.z;
+    scores[id.w] = value.w;
 }
 
 // exp of its own, so that every adapter weighs alike: 2^n * e^r with |r| <= ln(2) / 2, to about 1e-7 of the value.
-fn weight(bits: u32, best: f32) -> f32 {
-    if (bits == 0xFF800000u) {
-        return 0.0;  // -infinity forbids an id
-    }
-    let x = (bitcast<f32>(bits) - best) * bitcast<f32>(settings[6]);
-    if (!(x >= -70.0)) {
-        return 0.0;
-    }
+fn weight(bits: vec4<u32>, best: f32) -> vec4<f32> {
+    let x = (bitcast<vec4<f32>>(bits) - best) * bitcast<f32>(settings[6]);
     let n = round(x * 1.44269504);
     let r = (x - n * 0.693145752) - n * 1.42860677e-6;  // ln(2) in two parts, the first with zeros at its end
     var sum = 1.98412698e-4 * r + 1.38888889e-3;  // Taylor: 1/7!, 1/6!, ...
@@ -59,14 +45,15 @@ fn weight(bits: u32, best: f32) -> f32 {
     sum = sum * r + 4.16666667e-2;
     sum = sum * r + 0.166666667;
     sum = ((sum * r + 0.5) * r + 1.0) * r + 1.0;
-    return min(1.0, sum * bitcast<f32>(u32(i32(n) + 127) << 23u));
+    let w = min(vec4<f32>(1.0), sum * bitcast<vec4<f32>>(vec4<u32>(vec4<i32>(n) + 127) << vec4<u32>(23u)));
+    return select(vec4<f32>(0.0), w, (x >= vec4<f32>(-70.0)) & (bits != vec4<u32>(0xFF800000u)));  // -infinity forbids an id
 }
 
 var<workgroup> top_key: atomic<u32>;
 
 fn best_score(thread: u32) -> f32 {
     var own = 0u;
-    for (var i = thread; i < params.parts; i += 64u) {
+    for (var i = thread; i < params.parts; i += 4u) {
         own = max(own, parts[i].x);
     }
     atomicMax(&top_key, own);
@@ -75,11 +62,11 @@ fn best_score(thread: u32) -> f32 {
     return bitcast<f32>(select(~found, found & 0x7FFFFFFFu, found >= 0x80000000u));
 }
 
-var<workgroup> lanes_f32: array<f32, 64>;
+var<workgroup> lanes_f32: array<f32, 4>;
 
 fn sum_up_f32(thread: u32, value: f32) -> f32 {
     var sum = value;
-    for (var step = 1u; step < 64u; step *= 2u) {
+    for (var step = 1u; step < 4u; step *= 2u) {
         lanes_f32[thread] = sum;
         workgroupBarrier();
         if (thread >= step) {
@@ -110,15 +97,7 @@ fn first(thread: u32, is_one: bool) -> u32 {
 }
 
 fn amount(bin: u32, digits: u32) -> f32 {
-    // All weights of a bin have one exponent: each is the least of the bin, plus its lower bits in units of the last place.
-    let least = digits | (bin << 10u);
-    let exponent = least >> 23u;
-    if (exponent < 24u) {
-        return 0.0;  // below exp(-70): these are zeros
-    }
-    let rest = f32(atomicLoad(&bins[9216u + bin]));
-    let whole = f32(atomicLoad(&bins[8192u + bin])) * bitcast<f32>(least);
-    return whole + rest * bitcast<f32>((exponent - 23u) << 23u);
+    return f32(atomicLoad(&bins[4096u + bin]));
 }
 
 struct Picked {
@@ -128,14 +107,14 @@ struct Picked {
 var<workgroup> picked: Picked;
 
 fn pick(thread: u32, bins: u32, digits: u32, need: f32, share: f32) {
-    let each = bins / 64u;
+    let each = bins / 4u;
     let top = bins - 1u - thread * each;  // thread 0 has the greatest bins
     var own = 0.0;
     for (var i = 0u; i < each; i++) {
         own += amount(top - i, digits);
     }
     let reached = sum_up_f32(thread, own);
-    let total = lanes_f32[63];
+    let total = lanes_f32[3];
     let wanted = min(total, select(need, share * total, share > 0.0));
     let chosen = first(thread, reached >= wanted);
     if (thread == chosen) {
@@ -154,38 +133,63 @@ fn pick(thread: u32, bins: u32, digits: u32, need: f32, share: f32) {
     workgroupBarrier();
 }
 
-@compute @workgroup_size(64)
+fn add(value: u32) {
+    let bin = (value >> 20u) & 1023u;
+    atomicAdd(&counts[bin], 1u);
+    atomicAdd(&counts[1024u + bin], (value >> 10u) & 1023u);
+    atomicAdd(&counts[2048u + bin], value & 1023u);
+}
+
+@compute @workgroup_size(4)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    if ((settings[0] & TOP_P) == 0u) {
+    var found = vec4<u32>(0u);
+    if ((settings[0] & TOP_K) != 0u) {
+        let last = state[2];
+        pick(thread, 1024u, last.x, bitcast<f32>(last.y), 0.0);
+        found.z = last.x | picked.bin;
+    }
+    if (group.x == 0u && thread == 0u) {
+        state[3] = found;
+    }
+    if ((settings[0] & DRAW) == 0u) {
         return;
     }
-    var found = vec4<u32>(0u);
-    found = state[4];
-    pick(thread, 1024u, found.x, bitcast<f32>(found.y), 0.0);
-    found.x |= picked.bin << 10u;
-    found.y = bitcast<u32>(picked.need);
-    if (group.x == 0u && thread == 0u) {
-        state[5] = found;
-    }
+    let counts_mass = (settings[0] & TOP_P) != 0u;
     let best = best_score(thread);
-    let end = min((group.x + 1u) * params.span, known());
-    for (var i = group.x * params.span + thread; i < end; i += 64u) {
-        let bits = score(i);
-        if (sort_key(bits) < found.z) {
-            continue;
+    for (var i = group.x * params.span + thread; i < (group.x + 1u) * params.span; i += 16u) {
+        let id = vec4<u32>(i, i + 4u, i + 8u, i + 12u);
+        var value = load(id);
+        let is_kept = value >= vec4<u32>(found.z);
+        var weights = vec4<u32>(0u);
+        for (var once = any(is_kept); once; once = false) {
+            weights = bitcast<vec4<u32>>(weight(bits_of(value), best));
         }
-        let value = bitcast<u32>(weight(bits, best));
-        if ((value >> 10u) != (found.x >> 10u)) {
-            continue;
+        value = select(vec4<u32>(0u), weights, is_kept);
+        store(id, value);
+        let hit = (value != vec4<u32>(0u)) & vec4<bool>(counts_mass);
+        for (var once = any(hit); once; once = false) {
+            if (hit.x) {
+                add(value.x);
+            }
+            if (hit.y) {
+                add(value.y);
+            }
+            if (hit.z) {
+                add(value.z);
+            }
+            if (hit.w) {
+                add(value.w);
+            }
         }
-        let bin = (value >> 0u) & 1023u;
-        atomicAdd(&counts[bin], 1u);
+    }
+    if (!counts_mass) {
+        return;
     }
     workgroupBarrier();
-    for (var i = thread; i < 1024u; i += 64u) {
+    for (var i = thread; i < 3072u; i += 4u) {
         let sum = atomicLoad(&counts[i]);
         if (sum > 0u) {
-            atomicAdd(&bins[10240u + i], sum);
+            atomicAdd(&bins[5120u + i], sum);
         }
     }
 }

@@ -1,6 +1,7 @@
 @group(0) @binding(0) var<storage, read> logits: array<u32>;
 @group(0) @binding(1) var<storage, read> settings: array<u32>;
 @group(0) @binding(2) var<storage, read> seen: array<u32>;
+
 @group(0) @binding(3) var<storage, read> parts: array<vec2<u32>>;
 @group(0) @binding(4) var<storage, read_write> bins: array<atomic<u32>>;
 @group(0) @binding(5) var<storage, read_write> state: array<vec4<u32>>;
@@ -114,6 +115,11 @@ fn pick(thread: u32, bins: u32, digits: u32, need: f32, share: f32) {
     workgroupBarrier();
 }
 
+fn add(value: u32) {
+    let bin = (value >> 0u) & 1023u;
+    atomicAdd(&counts[bin], 1u);
+}
+
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     if ((settings[0] & TOP_K) == 0u) {
@@ -134,8 +140,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         if ((value >> 10u) != (found.x >> 10u)) {
             continue;
         }
-        let bin = (value >> 0u) & 1023u;
-        atomicAdd(&counts[bin], 1u);
+        add(value);
     }
     workgroupBarrier();
     for (var i = thread; i < 1024u; i += 256u) {

@@ -1,18 +1,18 @@
 @group(0) @binding(0) var<storage, read> logits: array<u32>;
 @group(0) @binding(1) var<storage, read> settings: array<u32>;
 @group(0) @binding(2) var<storage, read> seen: array<u32>;
+
 @group(0) @binding(3) var<storage, read> parts: array<vec2<u32>>;
-@group(0) @binding(4) var<storage, read_write> bins: array<atomic<u32>>;
-@group(0) @binding(5) var<storage, read_write> state: array<vec4<u32>>;
+@group(0) @binding(4) var<storage, read> bins: array<u32>;
+@group(0) @binding(5) var<storage, read> state: array<vec4<u32>>;
+@group(0) @binding(6) var<storage, read_write> sums: array<vec4<u32>>;
 struct Params {
     rows: u32,
     width: u32,
     span: u32,
     parts: u32,
 }
-@group(0) @binding(6) var<uniform> params: Params;
-
-var<workgroup> counts: array<atomic<u32>, 2048>;
+@group(0) @binding(7) var<uniform> params: Params;
 
 const PENALTY = 1u;
 const DRAW = 2u;
@@ -45,13 +45,7 @@ fn score(i: u32) -> u32 {
 
 // exp of its own, so that every adapter weighs alike: 2^n * e^r with |r| <= ln(2) / 2, to about 1e-7 of the value.
 fn weight(bits: u32, best: f32) -> f32 {
-    if (bits == 0xFF800000u) {
-        return 0.0;  // -infinity forbids an id
-    }
     let x = (bitcast<f32>(bits) - best) * bitcast<f32>(settings[6]);
-    if (!(x >= -70.0)) {
-        return 0.0;
-    }
     let n = round(x * 1.44269504);
     let r = (x - n * 0.693145752) - n * 1.42860677e-6;  // ln(2) in two parts, the first with zeros at its end
     var sum = 1.98412698e-4 * r + 1.38888889e-3;  // Taylor: 1/7!, 1/6!, ...
@@ -59,7 +53,8 @@ fn weight(bits: u32, best: f32) -> f32 {
     sum = sum * r + 4.16666667e-2;
     sum = sum * r + 0.166666667;
     sum = ((sum * r + 0.5) * r + 1.0) * r + 1.0;
-    return min(1.0, sum * bitcast<f32>(u32(i32(n) + 127) << 23u));
+    let w = min(f32(1.0), sum * bitcast<f32>(u32(i32(n) + 127) << u32(23u)));
+    return select(f32(0.0), w, (x >= f32(-70.0)) & (bits != u32(0xFF800000u)));  // -infinity forbids an id
 }
 
 var<workgroup> top_key: atomic<u32>;
@@ -92,6 +87,23 @@ fn sum_up_f32(thread: u32, value: f32) -> f32 {
     return sum;
 }
 
+var<workgroup> lanes_u32: array<u32, 256>;
+
+fn sum_up_u32(thread: u32, value: u32) -> u32 {
+    var sum = value;
+    for (var step = 1u; step < 256u; step *= 2u) {
+        lanes_u32[thread] = sum;
+        workgroupBarrier();
+        if (thread >= step) {
+            sum = lanes_u32[thread - step] + sum;
+        }
+        workgroupBarrier();
+    }
+    lanes_u32[thread] = sum;
+    workgroupBarrier();
+    return sum;
+}
+
 const NONE = 0xFFFFFFFFu;
 var<workgroup> first_one: atomic<u32>;
 
@@ -111,14 +123,13 @@ fn first(thread: u32, is_one: bool) -> u32 {
 
 fn amount(bin: u32, digits: u32) -> f32 {
     // All weights of a bin have one exponent: each is the least of the bin, plus its lower bits in units of the last place.
-    let least = digits | (bin << 20u);
+    let least = digits | (bin << 0u);
     let exponent = least >> 23u;
     if (exponent < 24u) {
         return 0.0;  // below exp(-70): these are zeros
     }
-    let rest = f32(atomicLoad(&bins[6144u + bin])) * 1024.0 + f32(atomicLoad(&bins[7168u + bin]));
-    let whole = f32(atomicLoad(&bins[5120u + bin])) * bitcast<f32>(least);
-    return whole + rest * bitcast<f32>((exponent - 23u) << 23u);
+    let whole = f32(bins[10240u + bin]) * bitcast<f32>(least);
+    return whole;
 }
 
 struct Picked {
@@ -156,37 +167,37 @@ fn pick(thread: u32, bins: u32, digits: u32, need: f32, share: f32) {
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    if ((settings[0] & TOP_P) == 0u) {
+    if ((settings[0] & DRAW) == 0u) {
         return;
     }
-    var found = vec4<u32>(0u);
-    found.z = state[3].z;
-    pick(thread, 1024u, 0u, 0.0, bitcast<f32>(settings[3]));
-    found.x |= picked.bin << 20u;
-    found.y = bitcast<u32>(picked.need);
-    if (group.x == 0u && thread == 0u) {
-        state[4] = found;
-    }
     let best = best_score(thread);
+    let least_key = state[3].z;
+    var edge = 0u;
+    var equals = ALL;
+    if ((settings[0] & TOP_P) != 0u) {
+        let last = state[5];
+        pick(thread, 1024u, last.x, bitcast<f32>(last.y), 0.0);
+        edge = last.x | picked.bin;
+        equals = max(1u, u32(ceil(picked.need / bitcast<f32>(max(edge, 1u << 23u)))));
+    }
+    if (settings[4] > edge) {
+        edge = settings[4];
+        equals = ALL;
+    }
     let end = min((group.x + 1u) * params.span, known());
+    var mass = 0.0;
+    var count = 0u;
     for (var i = group.x * params.span + thread; i < end; i += 256u) {
         let bits = score(i);
-        if (sort_key(bits) < found.z) {
-            continue;
+        if (sort_key(bits) >= least_key) {
+            let w = weight(bits, best);
+            mass += select(0.0, w, bitcast<u32>(w) > edge);
+            count += select(0u, 1u, bitcast<u32>(w) == edge);
         }
-        let value = bitcast<u32>(weight(bits, best));
-        if ((value >> 20u) != (found.x >> 20u)) {
-            continue;
-        }
-        let bin = (value >> 10u) & 1023u;
-        atomicAdd(&counts[bin], 1u);
-        atomicAdd(&counts[1024u + bin], value & 1023u);
     }
-    workgroupBarrier();
-    for (var i = thread; i < 2048u; i += 256u) {
-        let sum = atomicLoad(&counts[i]);
-        if (sum > 0u) {
-            atomicAdd(&bins[8192u + i], sum);
-        }
+    let all_mass = sum_up_f32(thread, mass);
+    let all_count = sum_up_u32(thread, count);
+    if (thread == 255u) {
+        sums[group.x] = vec4<u32>(bitcast<u32>(all_mass), all_count, edge, equals);
     }
 }

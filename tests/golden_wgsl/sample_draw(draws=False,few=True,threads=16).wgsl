@@ -11,7 +11,7 @@ struct Params {
 }
 @group(0) @binding(4) var<uniform> params: Params;
 
-var<workgroup> best: array<vec2<u32>, 64>;
+var<workgroup> best: array<vec2<u32>, 16>;
 
 const PENALTY = 1u;
 const DRAW = 2u;
@@ -23,7 +23,7 @@ fn better(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
     return select(a, b, b.x > a.x || (b.x == a.x && b.y < a.y));
 }
 
-@compute @workgroup_size(64)
+@compute @workgroup_size(16)
 fn main(@builtin(local_invocation_index) thread: u32) {
     var own = vec2<u32>(0u, 0xFFFFFFFFu);
     if (thread < params.parts) {
@@ -31,7 +31,7 @@ fn main(@builtin(local_invocation_index) thread: u32) {
     }
     best[thread] = own;
     workgroupBarrier();
-    for (var half = 32u; half > 0u; half /= 2u) {
+    for (var half = 8u; half > 0u; half /= 2u) {
         if (thread < half) {
             best[thread] = better(best[thread], best[thread + half]);
         }

@@ -2,7 +2,7 @@
 @group(0) @binding(1) var<storage, read> parts: array<vec2<u32>>;
 @group(0) @binding(2) var<storage, read_write> seen: array<u32>;
 @group(0) @binding(3) var<storage, read_write> ids: array<i32>;
-@group(0) @binding(4) var<storage, read> logits: array<u32>;
+@group(0) @binding(4) var<storage, read> scores: array<u32>;
 @group(0) @binding(5) var<storage, read> state: array<vec4<u32>>;
 @group(0) @binding(6) var<storage, read> sums: array<vec4<u32>>;
 struct Params {
@@ -14,7 +14,7 @@ struct Params {
 }
 @group(0) @binding(7) var<uniform> params: Params;
 
-var<workgroup> best: array<vec2<u32>, 256>;
+var<workgroup> best: array<vec2<u32>, 16>;
 
 const PENALTY = 1u;
 const DRAW = 2u;
@@ -26,53 +26,11 @@ fn better(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
     return select(a, b, b.x > a.x || (b.x == a.x && b.y < a.y));
 }
 
-// An integer that sorts as the float of these bits does; NaN sorts above all, -0 as 0.
-fn sort_key(bits: u32) -> u32 {
-    if ((bits & 0x7FFFFFFFu) > 0x7F800000u) {
-        return 0xFFFFFFFFu;
-    }
-    return select(bits | 0x80000000u, ~bits, bits > 0x80000000u);
-}
-
-fn known() -> u32 {
-    return select(min(settings[1], params.width), params.width, settings[1] == 0u);
-}
-
-fn score(i: u32) -> u32 {
-    let bits = logits[(params.rows - 1u) * params.width + i];
-    let is_seen = (settings[0] & PENALTY) != 0u && ((seen[i / 32u] >> (i % 32u)) & 1u) == 1u;
-    if (!is_seen || (bits & 0x7FFFFFFFu) >= 0x7F800000u) {
-        return bits;
-    }
-    let x = bitcast<f32>(bits);
-    let penalty = bitcast<f32>(settings[5]);
-    return bitcast<u32>(select(x * penalty, x / penalty, x > 0.0));
-}
-
-// exp of its own, so that every adapter weighs alike: 2^n * e^r with |r| <= ln(2) / 2, to about 1e-7 of the value.
-fn weight(bits: u32, best: f32) -> f32 {
-    if (bits == 0xFF800000u) {
-        return 0.0;  // -infinity forbids an id
-    }
-    let x = (bitcast<f32>(bits) - best) * bitcast<f32>(settings[6]);
-    if (!(x >= -70.0)) {
-        return 0.0;
-    }
-    let n = round(x * 1.44269504);
-    let r = (x - n * 0.693145752) - n * 1.42860677e-6;  // ln(2) in two parts, the first with zeros at its end
-    var sum = 1.98412698e-4 * r + 1.38888889e-3;  // Taylor: 1/7!, 1/6!, ...
-    sum = sum * r + 8.33333333e-3;
-    sum = sum * r + 4.16666667e-2;
-    sum = sum * r + 0.166666667;
-    sum = ((sum * r + 0.5) * r + 1.0) * r + 1.0;
-    return min(1.0, sum * bitcast<f32>(u32(i32(n) + 127) << 23u));
-}
-
-var<workgroup> lanes_f32: array<f32, 256>;
+var<workgroup> lanes_f32: array<f32, 16>;
 
 fn sum_up_f32(thread: u32, value: f32) -> f32 {
     var sum = value;
-    for (var step = 1u; step < 256u; step *= 2u) {
+    for (var step = 1u; step < 16u; step *= 2u) {
         lanes_f32[thread] = sum;
         workgroupBarrier();
         if (thread >= step) {
@@ -85,11 +43,11 @@ fn sum_up_f32(thread: u32, value: f32) -> f32 {
     return sum;
 }
 
-var<workgroup> lanes_u32: array<u32, 256>;
+var<workgroup> lanes_u32: array<u32, 16>;
 
 fn sum_up_u32(thread: u32, value: u32) -> u32 {
     var sum = value;
-    for (var step = 1u; step < 256u; step *= 2u) {
+    for (var step = 1u; step < 16u; step *= 2u) {
         lanes_u32[thread] = sum;
         workgroupBarrier();
         if (thread >= step) {
@@ -141,7 +99,7 @@ var<workgroup> drawn: u32;
 
 // The first thread that holds mass and passes the draw; by rounding none may pass: then the last that holds mass.
 fn first_or_last(thread: u32, holds: bool, passes: bool) -> u32 {
-    let last = 255u - min(255u, first(255u - thread, holds));
+    let last = 15u - min(15u, first(15u - thread, holds));
     return min(last, first(thread, holds && passes));
 }
 
@@ -159,7 +117,7 @@ fn draw(thread: u32, top: u32) -> u32 {
     let equals_before = sum_up_u32(thread, part.y) - part.y;
     let own = mass_of(part, equals_before);
     let reached = sum_up_f32(thread, own);
-    let target_mass = uniform_at(params.position) * lanes_f32[255];
+    let target_mass = uniform_at(params.position) * lanes_f32[15];
     let chosen = first_or_last(thread, own > 0.0, reached > target_mass);
     var below = 0.0;
     if (chosen > 0u) {
@@ -178,8 +136,8 @@ fn draw_in(thread: u32, chosen: u32, top: u32, wanted: f32, equals: u32) -> u32 
     let best = bitcast<f32>(select(~top, top & 0x7FFFFFFFu, top >= 0x80000000u));
     let edge = sums[chosen].z;
     let kept = sums[chosen].w;
-    let end = min((chosen + 1u) * params.span, known());
-    let each = (params.span + 255u) / 256u;
+    let end = (chosen + 1u) * params.span;
+    let each = (params.span + 15u) / 16u;
     let first_id = min(chosen * params.span + thread * each, end);
     let last_id = min(first_id + each, end);
     var mass = 0.0;
@@ -214,14 +172,10 @@ fn draw_in(thread: u32, chosen: u32, top: u32, wanted: f32, equals: u32) -> u32 
 
 // The weight of id i, 0 if it is not among the k largest.
 fn kept_weight(i: u32, best: f32) -> f32 {
-    let bits = score(i);
-    if (sort_key(bits) < state[3].z) {
-        return 0.0;
-    }
-    return weight(bits, best);
+    return bitcast<f32>(scores[i]);
 }
 
-@compute @workgroup_size(256)
+@compute @workgroup_size(16)
 fn main(@builtin(local_invocation_index) thread: u32) {
     var own = vec2<u32>(0u, 0xFFFFFFFFu);
     if (thread < params.parts) {
@@ -229,7 +183,7 @@ fn main(@builtin(local_invocation_index) thread: u32) {
     }
     best[thread] = own;
     workgroupBarrier();
-    for (var half = 128u; half > 0u; half /= 2u) {
+    for (var half = 8u; half > 0u; half /= 2u) {
         if (thread < half) {
             best[thread] = better(best[thread], best[thread + half]);
         }

@@ -14,7 +14,7 @@ struct Params {
 }
 @group(0) @binding(7) var<uniform> params: Params;
 
-var<workgroup> best: array<vec2<u32>, 64>;
+var<workgroup> best: array<vec2<u32>, 256>;
 
 const PENALTY = 1u;
 const DRAW = 2u;
@@ -51,13 +51,7 @@ fn score(i: u32) -> u32 {
 
 // exp of its own, so that every adapter weighs alike: 2^n * e^r with |r| <= ln(2) / 2, to about 1e-7 of the value.
 fn weight(bits: u32, best: f32) -> f32 {
-    if (bits == 0xFF800000u) {
-        return 0.0;  // -infinity forbids an id
-    }
     let x = (bitcast<f32>(bits) - best) * bitcast<f32>(settings[6]);
-    if (!(x >= -70.0)) {
-        return 0.0;
-    }
     let n = round(x * 1.44269504);
     let r = (x - n * 0.693145752) - n * 1.42860677e-6;  // ln(2) in two parts, the first with zeros at its end
     var sum = 1.98412698e-4 * r + 1.38888889e-3;  // Taylor: 1/7!, 1/6!, ...
@@ -65,14 +59,15 @@ fn weight(bits: u32, best: f32) -> f32 {
     sum = sum * r + 4.16666667e-2;
     sum = sum * r + 0.166666667;
     sum = ((sum * r + 0.5) * r + 1.0) * r + 1.0;
-    return min(1.0, sum * bitcast<f32>(u32(i32(n) + 127) << 23u));
+    let w = min(f32(1.0), sum * bitcast<f32>(u32(i32(n) + 127) << u32(23u)));
+    return select(f32(0.0), w, (x >= f32(-70.0)) & (bits != u32(0xFF800000u)));  // -infinity forbids an id
 }
 
-var<workgroup> lanes_f32: array<f32, 64>;
+var<workgroup> lanes_f32: array<f32, 256>;
 
 fn sum_up_f32(thread: u32, value: f32) -> f32 {
     var sum = value;
-    for (var step = 1u; step < 64u; step *= 2u) {
+    for (var step = 1u; step < 256u; step *= 2u) {
         lanes_f32[thread] = sum;
         workgroupBarrier();
         if (thread >= step) {
@@ -85,11 +80,11 @@ fn sum_up_f32(thread: u32, value: f32) -> f32 {
     return sum;
 }
 
-var<workgroup> lanes_u32: array<u32, 64>;
+var<workgroup> lanes_u32: array<u32, 256>;
 
 fn sum_up_u32(thread: u32, value: u32) -> u32 {
     var sum = value;
-    for (var step = 1u; step < 64u; step *= 2u) {
+    for (var step = 1u; step < 256u; step *= 2u) {
         lanes_u32[thread] = sum;
         workgroupBarrier();
         if (thread >= step) {
@@ -141,7 +136,7 @@ var<workgroup> drawn: u32;
 
 // The first thread that holds mass and passes the draw; by rounding none may pass: then the last that holds mass.
 fn first_or_last(thread: u32, holds: bool, passes: bool) -> u32 {
-    let last = 63u - min(63u, first(63u - thread, holds));
+    let last = 255u - min(255u, first(255u - thread, holds));
     return min(last, first(thread, holds && passes));
 }
 
@@ -159,7 +154,7 @@ fn draw(thread: u32, top: u32) -> u32 {
     let equals_before = sum_up_u32(thread, part.y) - part.y;
     let own = mass_of(part, equals_before);
     let reached = sum_up_f32(thread, own);
-    let target_mass = uniform_at(params.position) * lanes_f32[63];
+    let target_mass = uniform_at(params.position) * lanes_f32[255];
     let chosen = first_or_last(thread, own > 0.0, reached > target_mass);
     var below = 0.0;
     if (chosen > 0u) {
@@ -179,7 +174,7 @@ fn draw_in(thread: u32, chosen: u32, top: u32, wanted: f32, equals: u32) -> u32 
     let edge = sums[chosen].z;
     let kept = sums[chosen].w;
     let end = min((chosen + 1u) * params.span, known());
-    let each = (params.span + 63u) / 64u;
+    let each = (params.span + 255u) / 256u;
     let first_id = min(chosen * params.span + thread * each, end);
     let last_id = min(first_id + each, end);
     var mass = 0.0;
@@ -221,7 +216,7 @@ fn kept_weight(i: u32, best: f32) -> f32 {
     return weight(bits, best);
 }
 
-@compute @workgroup_size(64)
+@compute @workgroup_size(256)
 fn main(@builtin(local_invocation_index) thread: u32) {
     var own = vec2<u32>(0u, 0xFFFFFFFFu);
     if (thread < params.parts) {
@@ -229,7 +224,7 @@ fn main(@builtin(local_invocation_index) thread: u32) {
     }
     best[thread] = own;
     workgroupBarrier();
-    for (var half = 32u; half > 0u; half /= 2u) {
+    for (var half = 128u; half > 0u; half /= 2u) {
         if (thread < half) {
             best[thread] = better(best[thread], best[thread + half]);
         }

@@ -1,6 +1,7 @@
 @group(0) @binding(0) var<storage, read> logits: array<u32>;
 @group(0) @binding(1) var<storage, read> settings: array<u32>;
 @group(0) @binding(2) var<storage, read> seen: array<u32>;
+
 @group(0) @binding(3) var<storage, read> parts: array<vec2<u32>>;
 @group(0) @binding(4) var<storage, read_write> bins: array<atomic<u32>>;
 @group(0) @binding(5) var<storage, read_write> state: array<vec4<u32>>;
@@ -45,13 +46,7 @@ fn score(i: u32) -> u32 {
 
 // exp of its own, so that every adapter weighs alike: 2^n * e^r with |r| <= ln(2) / 2, to about 1e-7 of the value.
 fn weight(bits: u32, best: f32) -> f32 {
-    if (bits == 0xFF800000u) {
-        return 0.0;  // -infinity forbids an id
-    }
     let x = (bitcast<f32>(bits) - best) * bitcast<f32>(settings[6]);
-    if (!(x >= -70.0)) {
-        return 0.0;
-    }
     let n = round(x * 1.44269504);
     let r = (x - n * 0.693145752) - n * 1.42860677e-6;  // ln(2) in two parts, the first with zeros at its end
     var sum = 1.98412698e-4 * r + 1.38888889e-3;  // Taylor: 1/7!, 1/6!, ...
@@ -59,14 +54,15 @@ fn weight(bits: u32, best: f32) -> f32 {
     sum = sum * r + 4.16666667e-2;
     sum = sum * r + 0.166666667;
     sum = ((sum * r + 0.5) * r + 1.0) * r + 1.0;
-    return min(1.0, sum * bitcast<f32>(u32(i32(n) + 127) << 23u));
+    let w = min(f32(1.0), sum * bitcast<f32>(u32(i32(n) + 127) << u32(23u)));
+    return select(f32(0.0), w, (x >= f32(-70.0)) & (bits != u32(0xFF800000u)));  // -infinity forbids an id
 }
 
 var<workgroup> top_key: atomic<u32>;
 
 fn best_score(thread: u32) -> f32 {
     var own = 0u;
-    for (var i = thread; i < params.parts; i += 64u) {
+    for (var i = thread; i < params.parts; i += 256u) {
         own = max(own, parts[i].x);
     }
     atomicMax(&top_key, own);
@@ -75,11 +71,11 @@ fn best_score(thread: u32) -> f32 {
     return bitcast<f32>(select(~found, found & 0x7FFFFFFFu, found >= 0x80000000u));
 }
 
-var<workgroup> lanes_f32: array<f32, 64>;
+var<workgroup> lanes_f32: array<f32, 256>;
 
 fn sum_up_f32(thread: u32, value: f32) -> f32 {
     var sum = value;
-    for (var step = 1u; step < 64u; step *= 2u) {
+    for (var step = 1u; step < 256u; step *= 2u) {
         lanes_f32[thread] = sum;
         workgroupBarrier();
         if (thread >= step) {
@@ -128,14 +124,14 @@ struct Picked {
 var<workgroup> picked: Picked;
 
 fn pick(thread: u32, bins: u32, digits: u32, need: f32, share: f32) {
-    let each = bins / 64u;
+    let each = bins / 256u;
     let top = bins - 1u - thread * each;  // thread 0 has the greatest bins
     var own = 0.0;
     for (var i = 0u; i < each; i++) {
         own += amount(top - i, digits);
     }
     let reached = sum_up_f32(thread, own);
-    let total = lanes_f32[63];
+    let total = lanes_f32[255];
     let wanted = min(total, select(need, share * total, share > 0.0));
     let chosen = first(thread, reached >= wanted);
     if (thread == chosen) {
@@ -154,7 +150,13 @@ fn pick(thread: u32, bins: u32, digits: u32, need: f32, share: f32) {
     workgroupBarrier();
 }
 
-@compute @workgroup_size(64)
+fn add(value: u32) {
+    let bin = (value >> 10u) & 1023u;
+    atomicAdd(&counts[bin], 1u);
+    atomicAdd(&counts[1024u + bin], value & 1023u);
+}
+
+@compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     if ((settings[0] & TOP_P) == 0u) {
         return;
@@ -169,7 +171,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
     let best = best_score(thread);
     let end = min((group.x + 1u) * params.span, known());
-    for (var i = group.x * params.span + thread; i < end; i += 64u) {
+    for (var i = group.x * params.span + thread; i < end; i += 256u) {
         let bits = score(i);
         if (sort_key(bits) < found.z) {
             continue;
@@ -178,12 +180,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         if ((value >> 20u) != (found.x >> 20u)) {
             continue;
         }
-        let bin = (value >> 10u) & 1023u;
-        atomicAdd(&counts[bin], 1u);
-        atomicAdd(&counts[1024u + bin], value & 1023u);
+        add(value);
     }
     workgroupBarrier();
-    for (var i = thread; i < 2048u; i += 64u) {
+    for (var i = thread; i < 2048u; i += 256u) {
         let sum = atomicLoad(&counts[i]);
         if (sum > 0u) {
             atomicAdd(&bins[8192u + i], sum);

@@ -1,6 +1,7 @@
 @group(0) @binding(0) var<storage, read> logits: array<u32>;
 @group(0) @binding(1) var<storage, read> settings: array<u32>;
 @group(0) @binding(2) var<storage, read> seen: array<u32>;
+
 @group(0) @binding(3) var<storage, read> parts: array<vec2<u32>>;
 @group(0) @binding(4) var<storage, read_write> bins: array<atomic<u32>>;
 @group(0) @binding(5) var<storage, read_write> state: array<vec4<u32>>;
@@ -45,13 +46,7 @@ fn score(i: u32) -> u32 {
 
 // exp of its own, so that every adapter weighs alike: 2^n * e^r with |r| <= ln(2) / 2, to about 1e-7 of the value.
 fn weight(bits: u32, best: f32) -> f32 {
-    if (bits == 0xFF800000u) {
-        return 0.0;  // -infinity forbids an id
-    }
     let x = (bitcast<f32>(bits) - best) * bitcast<f32>(settings[6]);
-    if (!(x >= -70.0)) {
-        return 0.0;
-    }
     let n = round(x * 1.44269504);
     let r = (x - n * 0.693145752) - n * 1.42860677e-6;  // ln(2) in two parts, the first with zeros at its end
     var sum = 1.98412698e-4 * r + 1.38888889e-3;  // Taylor: 1/7!, 1/6!, ...
@@ -59,7 +54,8 @@ fn weight(bits: u32, best: f32) -> f32 {
     sum = sum * r + 4.16666667e-2;
     sum = sum * r + 0.166666667;
     sum = ((sum * r + 0.5) * r + 1.0) * r + 1.0;
-    return min(1.0, sum * bitcast<f32>(u32(i32(n) + 127) << 23u));
+    let w = min(f32(1.0), sum * bitcast<f32>(u32(i32(n) + 127) << u32(23u)));
+    return select(f32(0.0), w, (x >= f32(-70.0)) & (bits != u32(0xFF800000u)));  // -infinity forbids an id
 }
 
 var<workgroup> top_key: atomic<u32>;
@@ -154,6 +150,11 @@ fn pick(thread: u32, bins: u32, digits: u32, need: f32, share: f32) {
     workgroupBarrier();
 }
 
+fn add(value: u32) {
+    let bin = (value >> 0u) & 1023u;
+    atomicAdd(&counts[bin], 1u);
+}
+
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     if ((settings[0] & TOP_P) == 0u) {
@@ -178,8 +179,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         if ((value >> 10u) != (found.x >> 10u)) {
             continue;
         }
-        let bin = (value >> 0u) & 1023u;
-        atomicAdd(&counts[bin], 1u);
+        add(value);
     }
     workgroupBarrier();
     for (var i = thread; i < 1024u; i += 256u) {

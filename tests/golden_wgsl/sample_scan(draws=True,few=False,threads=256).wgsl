@@ -1,6 +1,7 @@
 @group(0) @binding(0) var<storage, read> logits: array<u32>;
 @group(0) @binding(1) var<storage, read> settings: array<u32>;
 @group(0) @binding(2) var<storage, read> seen: array<u32>;
+
 @group(0) @binding(3) var<storage, read_write> parts: array<vec2<u32>>;
 @group(0) @binding(4) var<storage, read_write> bins: array<u32>;
 struct Params {
@@ -19,20 +20,20 @@ const TOP_K = 4u;
 const TOP_P = 8u;
 const ALL = 0xFFFFFFFFu;
 
-// An integer that sorts as the float of these bits does; NaN sorts above all, -0 as 0.
-fn sort_key(bits: u32) -> u32 {
-    if ((bits & 0x7FFFFFFFu) > 0x7F800000u) {
-        return 0xFFFFFFFFu;
-    }
-    return select(bits | 0x80000000u, ~bits, bits > 0x80000000u);
-}
-
 fn better(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
     return select(a, b, b.x > a.x || (b.x == a.x && b.y < a.y));
 }
 
 fn known() -> u32 {
     return select(min(settings[1], params.width), params.width, settings[1] == 0u);
+}
+
+// An integer that sorts as the float of these bits does; NaN sorts above all, -0 as 0.
+fn sort_key(bits: u32) -> u32 {
+    if ((bits & 0x7FFFFFFFu) > 0x7F800000u) {
+        return 0xFFFFFFFFu;
+    }
+    return select(bits | 0x80000000u, ~bits, bits > 0x80000000u);
 }
 
 fn score(i: u32) -> u32 {

@@ -1,6 +1,7 @@
 @group(0) @binding(0) var<storage, read> logits: array<u32>;
 @group(0) @binding(1) var<storage, read> settings: array<u32>;
 @group(0) @binding(2) var<storage, read> seen: array<u32>;
+
 @group(0) @binding(3) var<storage, read> parts: array<vec2<u32>>;
 @group(0) @binding(4) var<storage, read_write> bins: array<atomic<u32>>;
 @group(0) @binding(5) var<storage, read_write> state: array<vec4<u32>>;
@@ -12,7 +13,7 @@ struct Params {
 }
 @group(0) @binding(6) var<uniform> params: Params;
 
-var<workgroup> counts: array<atomic<u32>, 3072>;
+var<workgroup> counts: array<atomic<u32>, 2048>;
 
 const PENALTY = 1u;
 const DRAW = 2u;
@@ -43,43 +44,11 @@ fn score(i: u32) -> u32 {
     return bitcast<u32>(select(x * penalty, x / penalty, x > 0.0));
 }
 
-// exp of its own, so that every adapter weighs alike: 2^n * e^r with |r| <= ln(2) / 2, to about 1e-7 of the value.
-fn weight(bits: u32, best: f32) -> f32 {
-    if (bits == 0xFF800000u) {
-        return 0.0;  // -infinity forbids an id
-    }
-    let x = (bitcast<f32>(bits) - best) * bitcast<f32>(settings[6]);
-    if (!(x >= -70.0)) {
-        return 0.0;
-    }
-    let n = round(x * 1.44269504);
-    let r = (x - n * 0.693145752) - n * 1.42860677e-6;  // ln(2) in two parts, the first with zeros at its end
-    var sum = 1.98412698e-4 * r + 1.38888889e-3;  // Taylor: 1/7!, 1/6!, ...
-    sum = sum * r + 8.33333333e-3;
-    sum = sum * r + 4.16666667e-2;
-    sum = sum * r + 0.166666667;
-    sum = ((sum * r + 0.5) * r + 1.0) * r + 1.0;
-    return min(1.0, sum * bitcast<f32>(u32(i32(n) + 127) << 23u));
-}
-
-var<workgroup> top_key: atomic<u32>;
-
-fn best_score(thread: u32) -> f32 {
-    var own = 0u;
-    for (var i = thread; i < params.parts; i += 64u) {
-        own = max(own, parts[i].x);
-    }
-    atomicMax(&top_key, own);
-    workgroupBarrier();
-    let found = atomicLoad(&top_key);
-    return bitcast<f32>(select(~found, found & 0x7FFFFFFFu, found >= 0x80000000u));
-}
-
-var<workgroup> lanes_f32: array<f32, 64>;
+var<workgroup> lanes_f32: array<f32, 256>;
 
 fn sum_up_f32(thread: u32, value: f32) -> f32 {
     var sum = value;
-    for (var step = 1u; step < 64u; step *= 2u) {
+    for (var step = 1u; step < 256u; step *= 2u) {
         lanes_f32[thread] = sum;
         workgroupBarrier();
         if (thread >= step) {
@@ -110,7 +79,7 @@ fn first(thread: u32, is_one: bool) -> u32 {
 }
 
 fn amount(bin: u32, digits: u32) -> f32 {
-    return f32(atomicLoad(&bins[4096u + bin]));
+    return f32(atomicLoad(&bins[0u + bin]));
 }
 
 struct Picked {
@@ -120,14 +89,14 @@ struct Picked {
 var<workgroup> picked: Picked;
 
 fn pick(thread: u32, bins: u32, digits: u32, need: f32, share: f32) {
-    let each = bins / 64u;
+    let each = bins / 256u;
     let top = bins - 1u - thread * each;  // thread 0 has the greatest bins
     var own = 0.0;
     for (var i = 0u; i < each; i++) {
         own += amount(top - i, digits);
     }
     let reached = sum_up_f32(thread, own);
-    let total = lanes_f32[63];
+    let total = lanes_f32[255];
     let wanted = min(total, select(need, share * total, share > 0.0));
     let chosen = first(thread, reached >= wanted);
     if (thread == chosen) {
@@ -146,38 +115,37 @@ fn pick(thread: u32, bins: u32, digits: u32, need: f32, share: f32) {
     workgroupBarrier();
 }
 
-@compute @workgroup_size(64)
+fn add(value: u32) {
+    let bin = (value >> 10u) & 2047u;
+    atomicAdd(&counts[bin], 1u);
+}
+
+@compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    var found = vec4<u32>(0u);
-    if ((settings[0] & TOP_K) != 0u) {
-        let last = state[2];
-        pick(thread, 1024u, last.x, bitcast<f32>(last.y), 0.0);
-        found.z = last.x | picked.bin;
-    }
-    if (group.x == 0u && thread == 0u) {
-        state[3] = found;
-    }
-    if ((settings[0] & TOP_P) == 0u) {
+    if ((settings[0] & TOP_K) == 0u) {
         return;
     }
-    let best = best_score(thread);
+    var found = vec4<u32>(0u);
+    pick(thread, 2048u, 0u, f32(settings[2]), 0.0);
+    found.x |= picked.bin << 21u;
+    found.y = bitcast<u32>(picked.need);
+    if (group.x == 0u && thread == 0u) {
+        state[1] = found;
+    }
     let end = min((group.x + 1u) * params.span, known());
-    for (var i = group.x * params.span + thread; i < end; i += 64u) {
+    for (var i = group.x * params.span + thread; i < end; i += 256u) {
         let bits = score(i);
-        if (sort_key(bits) < found.z) {
+        let value = sort_key(bits);
+        if ((value >> 21u) != (found.x >> 21u)) {
             continue;
         }
-        let value = bitcast<u32>(weight(bits, best));
-        let bin = (value >> 20u) & 1023u;
-        atomicAdd(&counts[bin], 1u);
-        atomicAdd(&counts[1024u + bin], (value >> 10u) & 1023u);
-        atomicAdd(&counts[2048u + bin], value & 1023u);
+        add(value);
     }
     workgroupBarrier();
-    for (var i = thread; i < 3072u; i += 64u) {
+    for (var i = thread; i < 2048u; i += 256u) {
         let sum = atomicLoad(&counts[i]);
         if (sum > 0u) {
-            atomicAdd(&bins[5120u + i], sum);
+            atomicAdd(&bins[2048u + i], sum);
         }
     }
 }
