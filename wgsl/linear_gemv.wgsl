@@ -47,6 +47,7 @@ accuracy: products of f32, or of f16 factors (then exact); f32 sums, one partial
 {% set sums = rows * streams + (rows if norm else 0) %}
 {% set team = reduce == "team" %}
 {% set own, step = ("lane", "LANES") if team else ("thread", "THREADS") %}
+{% set step_rows = [rows, 4] | min %}
 {% set exact = k % (4 * quant.chunk) == 0 %}
 {% set halves, unit = ["low", "high"] if quant.q4 else ["low"], quant.unit if quant.quantised else 4 %}
 {% set x_type = "vec4<f32>" if k % 4 == 0 else "f32" %}
@@ -73,7 +74,7 @@ enable subgroups;
 const {{ step }} = {{ lanes if team else threads }}u;
 const BLOCKS = {{ (quant.chunks + 3) // 4 }}u;
 const ROWS = {{ rows }}u;
-const STEP = {{ [rows, 4] | min }}u;  // rows that a thread has under way at once
+const STEP = {{ step_rows }}u;  // rows that a thread has under way at once
 const STREAMS = {{ streams }}u;  // rows of the weight that a workgroup reads
 const SUMS = {{ sums }}u;
 {% if not team %}
@@ -131,12 +132,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
 {% else %}
         {
 {% endif %}
-            for (var m = 0u; m < ROWS; m += STEP) {
-{% if rows > 1 %}
-                if (i32(m) >= params.rows) {
-                    break;
-                }
-{% endif %}
+{# Written out, so that no sum has an index which is known at run time only: it would lie in memory, not in a register. #}
+{% for m in range(0, rows, step_rows) %}
+            {{ "if (params.rows > " ~ m ~ ") " if m }}{
                 // The zeros are said, for Tint (Chrome 156) does not clear a var in later rounds.
                 var part = array<f32, STEP * STREAMS>();
 {% if offset %}
@@ -145,11 +143,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
 {% for c in range(u, u + unit) %}
 {% for side in halves %}
 {% set at = quant.chunk ~ "u * (4u * b + " ~ c ~ "u)" ~ (" + 4u" if side == "high" else "") %}
-{% set x_at = (("min(m + r, last_row)" if rows > 1 else "m + r") ~ ", " ~ at) %}
+{% set x_at = (("min(" ~ linear.plus("r", m) ~ ", last_row)" if rows > 1 else "r") ~ ", " ~ at) %}
                 for (var r = 0u; r < STEP; r++) {
                     var v = {{ "rounded(load_x(" ~ x_at ~ "))" if half else "load_x(" ~ x_at ~ ")" }};
 {% if norm %}
-                    sums[ROWS * STREAMS + m + r] += dot(v, v);
+                    sums[ROWS * STREAMS + {{ linear.plus("r", m) }}] += dot(v, v);
                     v *= load_norm({{ at }});
 {% endif %}
 {% if offset %}
@@ -167,10 +165,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                 for (var r = 0u; r < STEP; r++) {
                     for (var j = 0u; j < STREAMS; j++) {
                         let value = part[r * STREAMS + j];
-                        sums[(m + r) * STREAMS + j] += {{ "value" if half or not quant.quantised else "scale[j].x * value + scale[j].y * sum[r]" if quant.affine else "scale[j].x * (value - 8.0 * sum[r])" if offset else "scale[j].x * value" }};
+                        sums[{{ linear.plus("r * STREAMS + j", m * streams) }}] += {{ "value" if half or not quant.quantised else "scale[j].x * value + scale[j].y * sum[r]" if quant.affine else "scale[j].x * (value - 8.0 * sum[r])" if offset else "scale[j].x * value" }};
                     }
                 }
             }
+{% endfor %}
         }
 {% endfor %}
     }

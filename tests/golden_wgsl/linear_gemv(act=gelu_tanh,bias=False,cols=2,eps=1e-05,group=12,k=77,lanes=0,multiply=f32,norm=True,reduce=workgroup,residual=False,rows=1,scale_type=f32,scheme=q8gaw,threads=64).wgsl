@@ -91,13 +91,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
             for (var j = 0u; j < STREAMS; j++) {
                 scale[j] = scale_at(n[j] * SCALE_ROW, g);
             }
-            for (var m = 0u; m < ROWS; m += STEP) {
+            {
                 // The zeros are said, for Tint (Chrome 156) does not clear a var in later rounds.
                 var part = array<f32, STEP * STREAMS>();
                 var sum = array<f32, STEP>();
                 for (var r = 0u; r < STEP; r++) {
-                    var v = load_x(m + r, 4u * (4u * b + 0u));
-                    sums[ROWS * STREAMS + m + r] += dot(v, v);
+                    var v = load_x(r, 4u * (4u * b + 0u));
+                    sums[ROWS * STREAMS + r] += dot(v, v);
                     v *= load_norm(4u * (4u * b + 0u));
                     sum[r] += dot(v, vec4<f32>(1.0));
                     for (var j = 0u; j < STREAMS; j++) {
@@ -107,7 +107,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                 for (var r = 0u; r < STEP; r++) {
                     for (var j = 0u; j < STREAMS; j++) {
                         let value = part[r * STREAMS + j];
-                        sums[(m + r) * STREAMS + j] += scale[j].x * value + scale[j].y * sum[r];
+                        sums[r * STREAMS + j] += scale[j].x * value + scale[j].y * sum[r];
                     }
                 }
             }
@@ -118,13 +118,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
             for (var j = 0u; j < STREAMS; j++) {
                 scale[j] = scale_at(n[j] * SCALE_ROW, g);
             }
-            for (var m = 0u; m < ROWS; m += STEP) {
+            {
                 // The zeros are said, for Tint (Chrome 156) does not clear a var in later rounds.
                 var part = array<f32, STEP * STREAMS>();
                 var sum = array<f32, STEP>();
                 for (var r = 0u; r < STEP; r++) {
-                    var v = load_x(m + r, 4u * (4u * b + 1u));
-                    sums[ROWS * STREAMS + m + r] += dot(v, v);
+                    var v = load_x(r, 4u * (4u * b + 1u));
+                    sums[ROWS * STREAMS + r] += dot(v, v);
                     v *= load_norm(4u * (4u * b + 1u));
                     sum[r] += dot(v, vec4<f32>(1.0));
                     for (var j = 0u; j < STREAMS; j++) {
@@ -134,7 +134,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                 for (var r = 0u; r < STEP; r++) {
                     for (var j = 0u; j < STREAMS; j++) {
                         let value = part[r * STREAMS + j];
-                        sums[(m + r) * STREAMS + j] += scale[j].x * value + scale[j].y * sum[r];
+                        sums[r * STREAMS + j] += scale[j].x * value + scale[j].y * sum[r];
                     }
                 }
             }
@@ -145,13 +145,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
             for (var j = 0u; j < STREAMS; j++) {
                 scale[j] = scale_at(n[j] * SCALE_ROW, g);
             }
-            for (var m = 0u; m < ROWS; m += STEP) {
+            {
                 // The zeros are said, for Tint (Chrome 156) does not clear a var in later rounds.
                 var part = array<f32, STEP * STREAMS>();
                 var sum = array<f32, STEP>();
                 for (var r = 0u; r < STEP; r++) {
-                    var v = load_x(m + r, 4u * (4u * b + 2u));
-                    sums[ROWS * STREAMS + m + r] += dot(v, v);
+                    var v = load_x(r, 4u * (4u * b + 2u));
+                    sums[ROWS * STREAMS + r] += dot(v, v);
                     v *= load_norm(4u * (4u * b + 2u));
                     sum[r] += dot(v, vec4<f32>(1.0));
                     for (var j = 0u; j < STREAMS; j++) {
@@ -161,7 +161,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                 for (var r = 0u; r < STEP; r++) {
                     for (var j = 0u; j < STREAMS; j++) {
                         let value = part[r * STREAMS + j];
-                        sums[(m + r) * STREAMS + j] += scale[j].x * value + scale[j].y * sum[r];
+                        sums[r * STREAMS + j] += scale[j].x * value + scale[j].y * sum[r];
                     }
                 }
             }
@@ -172,13 +172,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
             for (var j = 0u; j < STREAMS; j++) {
                 scale[j] = scale_at(n[j] * SCALE_ROW, g);
             }
-            for (var m = 0u; m < ROWS; m += STEP) {
+            {
                 // The zeros are said, for Tint (Chrome 156) does not clear a var in later rounds.
                 var part = array<f32, STEP * STREAMS>();
                 var sum = array<f32, STEP>();
                 for (var r = 0u; r < STEP; r++) {
-                    var v = load_x(m + r, 4u * (4u * b + 3u));
-                    sums[ROWS * STREAMS + m + r] += dot(v, v);
+                    var v = load_x(r, 4u * (4u * b + 3u));
+                    sums[ROWS * STREAMS + r] += dot(v, v);
                     v *= load_norm(4u * (4u * b + 3u));
                     sum[r] += dot(v, vec4<f32>(1.0));
                     for (var j = 0u; j < STREAMS; j++) {
@@ -188,7 +188,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                 for (var r = 0u; r < STEP; r++) {
                     for (var j = 0u; j < STREAMS; j++) {
                         let value = part[r * STREAMS + j];
-                        sums[(m + r) * STREAMS + j] += scale[j].x * value + scale[j].y * sum[r];
+                        sums[r * STREAMS + j] += scale[j].x * value + scale[j].y * sum[r];
                     }
                 }
             }

@@ -89,16 +89,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
             for (var j = 0u; j < STREAMS; j++) {
                 scale[j] = scale_at(n[j] * SCALE_ROW, g);
             }
-            for (var m = 0u; m < ROWS; m += STEP) {
-                if (i32(m) >= params.rows) {
-                    break;
-                }
+            {
                 // The zeros are said, for Tint (Chrome 156) does not clear a var in later rounds.
                 var part = array<f32, STEP * STREAMS>();
                 var sum = array<f32, STEP>();
                 for (var r = 0u; r < STEP; r++) {
-                    var v = load_x(min(m + r, last_row), 8u * (4u * b + 0u));
-                    sums[ROWS * STREAMS + m + r] += dot(v, v);
+                    var v = load_x(min(r, last_row), 8u * (4u * b + 0u));
+                    sums[ROWS * STREAMS + r] += dot(v, v);
                     v *= load_norm(8u * (4u * b + 0u));
                     sum[r] += dot(v, vec4<f32>(1.0));
                     v *= LOW_UNIT;
@@ -107,8 +104,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                     }
                 }
                 for (var r = 0u; r < STEP; r++) {
-                    var v = load_x(min(m + r, last_row), 8u * (4u * b + 0u) + 4u);
-                    sums[ROWS * STREAMS + m + r] += dot(v, v);
+                    var v = load_x(min(r, last_row), 8u * (4u * b + 0u) + 4u);
+                    sums[ROWS * STREAMS + r] += dot(v, v);
                     v *= load_norm(8u * (4u * b + 0u) + 4u);
                     sum[r] += dot(v, vec4<f32>(1.0));
                     v *= HIGH_UNIT;
@@ -117,8 +114,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                     }
                 }
                 for (var r = 0u; r < STEP; r++) {
-                    var v = load_x(min(m + r, last_row), 8u * (4u * b + 1u));
-                    sums[ROWS * STREAMS + m + r] += dot(v, v);
+                    var v = load_x(min(r, last_row), 8u * (4u * b + 1u));
+                    sums[ROWS * STREAMS + r] += dot(v, v);
                     v *= load_norm(8u * (4u * b + 1u));
                     sum[r] += dot(v, vec4<f32>(1.0));
                     v *= LOW_UNIT;
@@ -127,8 +124,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                     }
                 }
                 for (var r = 0u; r < STEP; r++) {
-                    var v = load_x(min(m + r, last_row), 8u * (4u * b + 1u) + 4u);
-                    sums[ROWS * STREAMS + m + r] += dot(v, v);
+                    var v = load_x(min(r, last_row), 8u * (4u * b + 1u) + 4u);
+                    sums[ROWS * STREAMS + r] += dot(v, v);
                     v *= load_norm(8u * (4u * b + 1u) + 4u);
                     sum[r] += dot(v, vec4<f32>(1.0));
                     v *= HIGH_UNIT;
@@ -137,8 +134,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                     }
                 }
                 for (var r = 0u; r < STEP; r++) {
-                    var v = load_x(min(m + r, last_row), 8u * (4u * b + 2u));
-                    sums[ROWS * STREAMS + m + r] += dot(v, v);
+                    var v = load_x(min(r, last_row), 8u * (4u * b + 2u));
+                    sums[ROWS * STREAMS + r] += dot(v, v);
                     v *= load_norm(8u * (4u * b + 2u));
                     sum[r] += dot(v, vec4<f32>(1.0));
                     v *= LOW_UNIT;
@@ -147,8 +144,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                     }
                 }
                 for (var r = 0u; r < STEP; r++) {
-                    var v = load_x(min(m + r, last_row), 8u * (4u * b + 2u) + 4u);
-                    sums[ROWS * STREAMS + m + r] += dot(v, v);
+                    var v = load_x(min(r, last_row), 8u * (4u * b + 2u) + 4u);
+                    sums[ROWS * STREAMS + r] += dot(v, v);
                     v *= load_norm(8u * (4u * b + 2u) + 4u);
                     sum[r] += dot(v, vec4<f32>(1.0));
                     v *= HIGH_UNIT;
@@ -157,8 +154,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                     }
                 }
                 for (var r = 0u; r < STEP; r++) {
-                    var v = load_x(min(m + r, last_row), 8u * (4u * b + 3u));
-                    sums[ROWS * STREAMS + m + r] += dot(v, v);
+                    var v = load_x(min(r, last_row), 8u * (4u * b + 3u));
+                    sums[ROWS * STREAMS + r] += dot(v, v);
                     v *= load_norm(8u * (4u * b + 3u));
                     sum[r] += dot(v, vec4<f32>(1.0));
                     v *= LOW_UNIT;
@@ -167,8 +164,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                     }
                 }
                 for (var r = 0u; r < STEP; r++) {
-                    var v = load_x(min(m + r, last_row), 8u * (4u * b + 3u) + 4u);
-                    sums[ROWS * STREAMS + m + r] += dot(v, v);
+                    var v = load_x(min(r, last_row), 8u * (4u * b + 3u) + 4u);
+                    sums[ROWS * STREAMS + r] += dot(v, v);
                     v *= load_norm(8u * (4u * b + 3u) + 4u);
                     sum[r] += dot(v, vec4<f32>(1.0));
                     v *= HIGH_UNIT;
@@ -179,21 +176,426 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                 for (var r = 0u; r < STEP; r++) {
                     for (var j = 0u; j < STREAMS; j++) {
                         let value = part[r * STREAMS + j];
-                        sums[(m + r) * STREAMS + j] += scale[j].x * value + scale[j].y * sum[r];
+                        sums[r * STREAMS + j] += scale[j].x * value + scale[j].y * sum[r];
+                    }
+                }
+            }
+            if (params.rows > 4) {
+                // The zeros are said, for Tint (Chrome 156) does not clear a var in later rounds.
+                var part = array<f32, STEP * STREAMS>();
+                var sum = array<f32, STEP>();
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(min(r + 4u, last_row), 8u * (4u * b + 0u));
+                    sums[ROWS * STREAMS + r + 4u] += dot(v, v);
+                    v *= load_norm(8u * (4u * b + 0u));
+                    sum[r] += dot(v, vec4<f32>(1.0));
+                    v *= LOW_UNIT;
+                    for (var j = 0u; j < STREAMS; j++) {
+                        part[r * STREAMS + j] += dot(low(w[j][0]), v);
+                    }
+                }
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(min(r + 4u, last_row), 8u * (4u * b + 0u) + 4u);
+                    sums[ROWS * STREAMS + r + 4u] += dot(v, v);
+                    v *= load_norm(8u * (4u * b + 0u) + 4u);
+                    sum[r] += dot(v, vec4<f32>(1.0));
+                    v *= HIGH_UNIT;
+                    for (var j = 0u; j < STREAMS; j++) {
+                        part[r * STREAMS + j] += dot(high(w[j][0]), v);
+                    }
+                }
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(min(r + 4u, last_row), 8u * (4u * b + 1u));
+                    sums[ROWS * STREAMS + r + 4u] += dot(v, v);
+                    v *= load_norm(8u * (4u * b + 1u));
+                    sum[r] += dot(v, vec4<f32>(1.0));
+                    v *= LOW_UNIT;
+                    for (var j = 0u; j < STREAMS; j++) {
+                        part[r * STREAMS + j] += dot(low(w[j][1]), v);
+                    }
+                }
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(min(r + 4u, last_row), 8u * (4u * b + 1u) + 4u);
+                    sums[ROWS * STREAMS + r + 4u] += dot(v, v);
+                    v *= load_norm(8u * (4u * b + 1u) + 4u);
+                    sum[r] += dot(v, vec4<f32>(1.0));
+                    v *= HIGH_UNIT;
+                    for (var j = 0u; j < STREAMS; j++) {
+                        part[r * STREAMS + j] += dot(high(w[j][1]), v);
+                    }
+                }
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(min(r + 4u, last_row), 8u * (4u * b + 2u));
+                    sums[ROWS * STREAMS + r + 4u] += dot(v, v);
+                    v *= load_norm(8u * (4u * b + 2u));
+                    sum[r] += dot(v, vec4<f32>(1.0));
+                    v *= LOW_UNIT;
+                    for (var j = 0u; j < STREAMS; j++) {
+                        part[r * STREAMS + j] += dot(low(w[j][2]), v);
+                    }
+                }
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(min(r + 4u, last_row), 8u * (4u * b + 2u) + 4u);
+                    sums[ROWS * STREAMS + r + 4u] += dot(v, v);
+                    v *= load_norm(8u * (4u * b + 2u) + 4u);
+                    sum[r] += dot(v, vec4<f32>(1.0));
+                    v *= HIGH_UNIT;
+                    for (var j = 0u; j < STREAMS; j++) {
+                        part[r * STREAMS + j] += dot(high(w[j][2]), v);
+                    }
+                }
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(min(r + 4u, last_row), 8u * (4u * b + 3u));
+                    sums[ROWS * STREAMS + r + 4u] += dot(v, v);
+                    v *= load_norm(8u * (4u * b + 3u));
+                    sum[r] += dot(v, vec4<f32>(1.0));
+                    v *= LOW_UNIT;
+                    for (var j = 0u; j < STREAMS; j++) {
+                        part[r * STREAMS + j] += dot(low(w[j][3]), v);
+                    }
+                }
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(min(r + 4u, last_row), 8u * (4u * b + 3u) + 4u);
+                    sums[ROWS * STREAMS + r + 4u] += dot(v, v);
+                    v *= load_norm(8u * (4u * b + 3u) + 4u);
+                    sum[r] += dot(v, vec4<f32>(1.0));
+                    v *= HIGH_UNIT;
+                    for (var j = 0u; j < STREAMS; j++) {
+                        part[r * STREAMS + j] += dot(high(w[j][3]), v);
+                    }
+                }
+                for (var r = 0u; r < STEP; r++) {
+                    for (var j = 0u; j < STREAMS; j++) {
+                        let value = part[r * STREAMS + j];
+                        sums[r * STREAMS + j + 4u] += scale[j].x * value + scale[j].y * sum[r];
+                    }
+                }
+            }
+            if (params.rows > 8) {
+                // The zeros are said, for Tint (Chrome 156) does not clear a var in later rounds.
+                var part = array<f32, STEP * STREAMS>();
+                var sum = array<f32, STEP>();
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(min(r + 8u, last_row), 8u * (4u * b + 0u));
+                    sums[ROWS * STREAMS + r + 8u] += dot(v, v);
+                    v *= load_norm(8u * (4u * b + 0u));
+                    sum[r] += dot(v, vec4<f32>(1.0));
+                    v *= LOW_UNIT;
+                    for (var j = 0u; j < STREAMS; j++) {
+                        part[r * STREAMS + j] += dot(low(w[j][0]), v);
+                    }
+                }
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(min(r + 8u, last_row), 8u * (4u * b + 0u) + 4u);
+                    sums[ROWS * STREAMS + r + 8u] += dot(v, v);
+                    v *= load_norm(8u * (4u * b + 0u) + 4u);
+                    sum[r] += dot(v, vec4<f32>(1.0));
+                    v *= HIGH_UNIT;
+                    for (var j = 0u; j < STREAMS; j++) {
+                        part[r * STREAMS + j] += dot(high(w[j][0]), v);
+                    }
+                }
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(min(r + 8u, last_row), 8u * (4u * b + 1u));
+                    sums[ROWS * STREAMS + r + 8u] += dot(v, v);
+                    v *= load_norm(8u * (4u * b + 1u));
+                    sum[r] += dot(v, vec4<f32>(1.0));
+                    v *= LOW_UNIT;
+                    for (var j = 0u; j < STREAMS; j++) {
+                        part[r * STREAMS + j] += dot(low(w[j][1]), v);
+                    }
+                }
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(min(r + 8u, last_row), 8u * (4u * b + 1u) + 4u);
+                    sums[ROWS * STREAMS + r + 8u] += dot(v, v);
+                    v *= load_norm(8u * (4u * b + 1u) + 4u);
+                    sum[r] += dot(v, vec4<f32>(1.0));
+                    v *= HIGH_UNIT;
+                    for (var j = 0u; j < STREAMS; j++) {
+                        part[r * STREAMS + j] += dot(high(w[j][1]), v);
+                    }
+                }
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(min(r + 8u, last_row), 8u * (4u * b + 2u));
+                    sums[ROWS * STREAMS + r + 8u] += dot(v, v);
+                    v *= load_norm(8u * (4u * b + 2u));
+                    sum[r] += dot(v, vec4<f32>(1.0));
+                    v *= LOW_UNIT;
+                    for (var j = 0u; j < STREAMS; j++) {
+                        part[r * STREAMS + j] += dot(low(w[j][2]), v);
+                    }
+                }
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(min(r + 8u, last_row), 8u * (4u * b + 2u) + 4u);
+                    sums[ROWS * STREAMS + r + 8u] += dot(v, v);
+                    v *= load_norm(8u * (4u * b + 2u) + 4u);
+                    sum[r] += dot(v, vec4<f32>(1.0));
+                    v *= HIGH_UNIT;
+                    for (var j = 0u; j < STREAMS; j++) {
+                        part[r * STREAMS + j] += dot(high(w[j][2]), v);
+                    }
+                }
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(min(r + 8u, last_row), 8u * (4u * b + 3u));
+                    sums[ROWS * STREAMS + r + 8u] += dot(v, v);
+                    v *= load_norm(8u * (4u * b + 3u));
+                    sum[r] += dot(v, vec4<f32>(1.0));
+                    v *= LOW_UNIT;
+                    for (var j = 0u; j < STREAMS; j++) {
+                        part[r * STREAMS + j] += dot(low(w[j][3]), v);
+                    }
+                }
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(min(r + 8u, last_row), 8u * (4u * b + 3u) + 4u);
+                    sums[ROWS * STREAMS + r + 8u] += dot(v, v);
+                    v *= load_norm(8u * (4u * b + 3u) + 4u);
+                    sum[r] += dot(v, vec4<f32>(1.0));
+                    v *= HIGH_UNIT;
+                    for (var j = 0u; j < STREAMS; j++) {
+                        part[r * STREAMS + j] += dot(high(w[j][3]), v);
+                    }
+                }
+                for (var r = 0u; r < STEP; r++) {
+                    for (var j = 0u; j < STREAMS; j++) {
+                        let value = part[r * STREAMS + j];
+                        sums[r * STREAMS + j + 8u] += scale[j].x * value + scale[j].y * sum[r];
+                    }
+                }
+            }
+            if (params.rows > 12) {
+                // The zeros are said, for Tint (Chrome 156) does not clear a var in later rounds.
+                var part = array<f32, STEP * STREAMS>();
+                var sum = array<f32, STEP>();
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(min(r + 12u, last_row), 8u * (4u * b + 0u));
+                    sums[ROWS * STREAMS + r + 12u] += dot(v, v);
+                    v *= load_norm(8u * (4u * b + 0u));
+                    sum[r] += dot(v, vec4<f32>(1.0));
+                    v *= LOW_UNIT;
+                    for (var j = 0u; j < STREAMS; j++) {
+                        part[r * STREAMS + j] += dot(low(w[j][0]), v);
+                    }
+                }
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(min(r + 12u, last_row), 8u * (4u * b + 0u) + 4u);
+                    sums[ROWS * STREAMS + r + 12u] += dot(v, v);
+                    v *= load_norm(8u * (4u * b + 0u) + 4u);
+                    sum[r] += dot(v, vec4<f32>(1.0));
+                    v *= HIGH_UNIT;
+                    for (var j = 0u; j < STREAMS; j++) {
+                        part[r * STREAMS + j] += dot(high(w[j][0]), v);
+                    }
+                }
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(min(r + 12u, last_row), 8u * (4u * b + 1u));
+                    sums[ROWS * STREAMS + r + 12u] += dot(v, v);
+                    v *= load_norm(8u * (4u * b + 1u));
+                    sum[r] += dot(v, vec4<f32>(1.0));
+                    v *= LOW_UNIT;
+                    for (var j = 0u; j < STREAMS; j++) {
+                        part[r * STREAMS + j] += dot(low(w[j][1]), v);
+                    }
+                }
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(min(r + 12u, last_row), 8u * (4u * b + 1u) + 4u);
+                    sums[ROWS * STREAMS + r + 12u] += dot(v, v);
+                    v *= load_norm(8u * (4u * b + 1u) + 4u);
+                    sum[r] += dot(v, vec4<f32>(1.0));
+                    v *= HIGH_UNIT;
+                    for (var j = 0u; j < STREAMS; j++) {
+                        part[r * STREAMS + j] += dot(high(w[j][1]), v);
+                    }
+                }
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(min(r + 12u, last_row), 8u * (4u * b + 2u));
+                    sums[ROWS * STREAMS + r + 12u] += dot(v, v);
+                    v *= load_norm(8u * (4u * b + 2u));
+                    sum[r] += dot(v, vec4<f32>(1.0));
+                    v *= LOW_UNIT;
+                    for (var j = 0u; j < STREAMS; j++) {
+                        part[r * STREAMS + j] += dot(low(w[j][2]), v);
+                    }
+                }
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(min(r + 12u, last_row), 8u * (4u * b + 2u) + 4u);
+                    sums[ROWS * STREAMS + r + 12u] += dot(v, v);
+                    v *= load_norm(8u * (4u * b + 2u) + 4u);
+                    sum[r] += dot(v, vec4<f32>(1.0));
+                    v *= HIGH_UNIT;
+                    for (var j = 0u; j < STREAMS; j++) {
+                        part[r * STREAMS + j] += dot(high(w[j][2]), v);
+                    }
+                }
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(min(r + 12u, last_row), 8u * (4u * b + 3u));
+                    sums[ROWS * STREAMS + r + 12u] += dot(v, v);
+                    v *= load_norm(8u * (4u * b + 3u));
+                    sum[r] += dot(v, vec4<f32>(1.0));
+                    v *= LOW_UNIT;
+                    for (var j = 0u; j < STREAMS; j++) {
+                        part[r * STREAMS + j] += dot(low(w[j][3]), v);
+                    }
+                }
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(min(r + 12u, last_row), 8u * (4u * b + 3u) + 4u);
+                    sums[ROWS * STREAMS + r + 12u] += dot(v, v);
+                    v *= load_norm(8u * (4u * b + 3u) + 4u);
+                    sum[r] += dot(v, vec4<f32>(1.0));
+                    v *= HIGH_UNIT;
+                    for (var j = 0u; j < STREAMS; j++) {
+                        part[r * STREAMS + j] += dot(high(w[j][3]), v);
+                    }
+                }
+                for (var r = 0u; r < STEP; r++) {
+                    for (var j = 0u; j < STREAMS; j++) {
+                        let value = part[r * STREAMS + j];
+                        sums[r * STREAMS + j + 12u] += scale[j].x * value + scale[j].y * sum[r];
                     }
                 }
             }
         }
     }
-    for (var m = 0u; m < ROWS; m++) {
-        if (i32(m) >= params.rows) {
-            break;
-        }
-        let scale = inverseSqrt(subgroupAdd(sums[ROWS * STREAMS + m]) / f32(K) + 1e-05f);
+        {
+        let scale = inverseSqrt(subgroupAdd(sums[16]) / f32(K) + 1e-05f);
         for (var j = 0u; j < 1u; j++) {
-            let value = subgroupAdd(sums[m * STREAMS + j]) * scale;
+            let value = subgroupAdd(sums[j]) * scale;
             if (lane == 0u) {
-                store(m, col + j, value);
+                store(0u, col + j, value);
+            }
+        }
+    }
+    if (params.rows > 1) {
+        let scale = inverseSqrt(subgroupAdd(sums[17]) / f32(K) + 1e-05f);
+        for (var j = 0u; j < 1u; j++) {
+            let value = subgroupAdd(sums[j + 1u]) * scale;
+            if (lane == 0u) {
+                store(1u, col + j, value);
+            }
+        }
+    }
+    if (params.rows > 2) {
+        let scale = inverseSqrt(subgroupAdd(sums[18]) / f32(K) + 1e-05f);
+        for (var j = 0u; j < 1u; j++) {
+            let value = subgroupAdd(sums[j + 2u]) * scale;
+            if (lane == 0u) {
+                store(2u, col + j, value);
+            }
+        }
+    }
+    if (params.rows > 3) {
+        let scale = inverseSqrt(subgroupAdd(sums[19]) / f32(K) + 1e-05f);
+        for (var j = 0u; j < 1u; j++) {
+            let value = subgroupAdd(sums[j + 3u]) * scale;
+            if (lane == 0u) {
+                store(3u, col + j, value);
+            }
+        }
+    }
+    if (params.rows > 4) {
+        let scale = inverseSqrt(subgroupAdd(sums[20]) / f32(K) + 1e-05f);
+        for (var j = 0u; j < 1u; j++) {
+            let value = subgroupAdd(sums[j + 4u]) * scale;
+            if (lane == 0u) {
+                store(4u, col + j, value);
+            }
+        }
+    }
+    if (params.rows > 5) {
+        let scale = inverseSqrt(subgroupAdd(sums[21]) / f32(K) + 1e-05f);
+        for (var j = 0u; j < 1u; j++) {
+            let value = subgroupAdd(sums[j + 5u]) * scale;
+            if (lane == 0u) {
+                store(5u, col + j, value);
+            }
+        }
+    }
+    if (params.rows > 6) {
+        let scale = inverseSqrt(subgroupAdd(sums[22]) / f32(K) + 1e-05f);
+        for (var j = 0u; j < 1u; j++) {
+            let value = subgroupAdd(sums[j + 6u]) * scale;
+            if (lane == 0u) {
+                store(6u, col + j, value);
+            }
+        }
+    }
+    if (params.rows > 7) {
+        let scale = inverseSqrt(subgroupAdd(sums[23]) / f32(K) + 1e-05f);
+        for (var j = 0u; j < 1u; j++) {
+            let value = subgroupAdd(sums[j + 7u]) * scale;
+            if (lane == 0u) {
+                store(7u, col + j, value);
+            }
+        }
+    }
+    if (params.rows > 8) {
+        let scale = inverseSqrt(subgroupAdd(sums[24]) / f32(K) + 1e-05f);
+        for (var j = 0u; j < 1u; j++) {
+            let value = subgroupAdd(sums[j + 8u]) * scale;
+            if (lane == 0u) {
+                store(8u, col + j, value);
+            }
+        }
+    }
+    if (params.rows > 9) {
+        let scale = inverseSqrt(subgroupAdd(sums[25]) / f32(K) + 1e-05f);
+        for (var j = 0u; j < 1u; j++) {
+            let value = subgroupAdd(sums[j + 9u]) * scale;
+            if (lane == 0u) {
+                store(9u, col + j, value);
+            }
+        }
+    }
+    if (params.rows > 10) {
+        let scale = inverseSqrt(subgroupAdd(sums[26]) / f32(K) + 1e-05f);
+        for (var j = 0u; j < 1u; j++) {
+            let value = subgroupAdd(sums[j + 10u]) * scale;
+            if (lane == 0u) {
+                store(10u, col + j, value);
+            }
+        }
+    }
+    if (params.rows > 11) {
+        let scale = inverseSqrt(subgroupAdd(sums[27]) / f32(K) + 1e-05f);
+        for (var j = 0u; j < 1u; j++) {
+            let value = subgroupAdd(sums[j + 11u]) * scale;
+            if (lane == 0u) {
+                store(11u, col + j, value);
+            }
+        }
+    }
+    if (params.rows > 12) {
+        let scale = inverseSqrt(subgroupAdd(sums[28]) / f32(K) + 1e-05f);
+        for (var j = 0u; j < 1u; j++) {
+            let value = subgroupAdd(sums[j + 12u]) * scale;
+            if (lane == 0u) {
+                store(12u, col + j, value);
+            }
+        }
+    }
+    if (params.rows > 13) {
+        let scale = inverseSqrt(subgroupAdd(sums[29]) / f32(K) + 1e-05f);
+        for (var j = 0u; j < 1u; j++) {
+            let value = subgroupAdd(sums[j + 13u]) * scale;
+            if (lane == 0u) {
+                store(13u, col + j, value);
+            }
+        }
+    }
+    if (params.rows > 14) {
+        let scale = inverseSqrt(subgroupAdd(sums[30]) / f32(K) + 1e-05f);
+        for (var j = 0u; j < 1u; j++) {
+            let value = subgroupAdd(sums[j + 14u]) * scale;
+            if (lane == 0u) {
+                store(14u, col + j, value);
+            }
+        }
+    }
+    if (params.rows > 15) {
+        let scale = inverseSqrt(subgroupAdd(sums[31]) / f32(K) + 1e-05f);
+        for (var j = 0u; j < 1u; j++) {
+            let value = subgroupAdd(sums[j + 15u]) * scale;
+            if (lane == 0u) {
+                store(15u, col + j, value);
             }
         }
     }

@@ -100,56 +100,53 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
             for (var j = 0u; j < STREAMS; j++) {
                 scale[j] = scale_at(n[j] * SCALE_ROW, g);
             }
-            for (var m = 0u; m < ROWS; m += STEP) {
-                if (i32(m) >= params.rows) {
-                    break;
-                }
+            {
                 // The zeros are said, for Tint (Chrome 156) does not clear a var in later rounds.
                 var part = array<f32, STEP * STREAMS>();
                 for (var r = 0u; r < STEP; r++) {
-                    var v = rounded(load_x(min(m + r, last_row), 8u * (4u * b + 0u)));
+                    var v = rounded(load_x(min(r, last_row), 8u * (4u * b + 0u)));
                     for (var j = 0u; j < STREAMS; j++) {
                         part[r * STREAMS + j] += dot(rounded(low_weight(w[j][0], scale[j])), v);
                     }
                 }
                 for (var r = 0u; r < STEP; r++) {
-                    var v = rounded(load_x(min(m + r, last_row), 8u * (4u * b + 0u) + 4u));
+                    var v = rounded(load_x(min(r, last_row), 8u * (4u * b + 0u) + 4u));
                     for (var j = 0u; j < STREAMS; j++) {
                         part[r * STREAMS + j] += dot(rounded(high_weight(w[j][0], scale[j])), v);
                     }
                 }
                 for (var r = 0u; r < STEP; r++) {
-                    var v = rounded(load_x(min(m + r, last_row), 8u * (4u * b + 1u)));
+                    var v = rounded(load_x(min(r, last_row), 8u * (4u * b + 1u)));
                     for (var j = 0u; j < STREAMS; j++) {
                         part[r * STREAMS + j] += dot(rounded(low_weight(w[j][1], scale[j])), v);
                     }
                 }
                 for (var r = 0u; r < STEP; r++) {
-                    var v = rounded(load_x(min(m + r, last_row), 8u * (4u * b + 1u) + 4u));
+                    var v = rounded(load_x(min(r, last_row), 8u * (4u * b + 1u) + 4u));
                     for (var j = 0u; j < STREAMS; j++) {
                         part[r * STREAMS + j] += dot(rounded(high_weight(w[j][1], scale[j])), v);
                     }
                 }
                 for (var r = 0u; r < STEP; r++) {
-                    var v = rounded(load_x(min(m + r, last_row), 8u * (4u * b + 2u)));
+                    var v = rounded(load_x(min(r, last_row), 8u * (4u * b + 2u)));
                     for (var j = 0u; j < STREAMS; j++) {
                         part[r * STREAMS + j] += dot(rounded(low_weight(w[j][2], scale[j])), v);
                     }
                 }
                 for (var r = 0u; r < STEP; r++) {
-                    var v = rounded(load_x(min(m + r, last_row), 8u * (4u * b + 2u) + 4u));
+                    var v = rounded(load_x(min(r, last_row), 8u * (4u * b + 2u) + 4u));
                     for (var j = 0u; j < STREAMS; j++) {
                         part[r * STREAMS + j] += dot(rounded(high_weight(w[j][2], scale[j])), v);
                     }
                 }
                 for (var r = 0u; r < STEP; r++) {
-                    var v = rounded(load_x(min(m + r, last_row), 8u * (4u * b + 3u)));
+                    var v = rounded(load_x(min(r, last_row), 8u * (4u * b + 3u)));
                     for (var j = 0u; j < STREAMS; j++) {
                         part[r * STREAMS + j] += dot(rounded(low_weight(w[j][3], scale[j])), v);
                     }
                 }
                 for (var r = 0u; r < STEP; r++) {
-                    var v = rounded(load_x(min(m + r, last_row), 8u * (4u * b + 3u) + 4u));
+                    var v = rounded(load_x(min(r, last_row), 8u * (4u * b + 3u) + 4u));
                     for (var j = 0u; j < STREAMS; j++) {
                         part[r * STREAMS + j] += dot(rounded(high_weight(w[j][3], scale[j])), v);
                     }
@@ -157,17 +154,19 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                 for (var r = 0u; r < STEP; r++) {
                     for (var j = 0u; j < STREAMS; j++) {
                         let value = part[r * STREAMS + j];
-                        sums[(m + r) * STREAMS + j] += value;
+                        sums[r * STREAMS + j] += value;
                     }
                 }
             }
         }
     }
     let slot = thread / width;
-    for (var i = 0u; i < SUMS; i++) {
-        let sum = subgroupAdd(sums[i]);
-        if (thread % width == 0u) {
-            partial[slot * SUMS + i] = sum;
+    {
+        for (var i = 0u; i < 4u; i++) {
+            let sum = subgroupAdd(sums[i]);
+            if (thread % width == 0u) {
+                partial[slot * SUMS + i] = sum;
+            }
         }
     }
     workgroupBarrier();

@@ -82,36 +82,36 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
             for (var j = 0u; j < STREAMS; j++) {
                 scale[j] = scale_at(n[j] * SCALE_ROW, g);
             }
-            for (var m = 0u; m < ROWS; m += STEP) {
+            {
                 // The zeros are said, for Tint (Chrome 156) does not clear a var in later rounds.
                 var part = array<f32, STEP * STREAMS>();
                 for (var r = 0u; r < STEP; r++) {
-                    var v = load_x(m + r, 4u * (4u * b + 0u));
-                    sums[ROWS * STREAMS + m + r] += dot(v, v);
+                    var v = load_x(r, 4u * (4u * b + 0u));
+                    sums[ROWS * STREAMS + r] += dot(v, v);
                     v *= load_norm(4u * (4u * b + 0u));
                     for (var j = 0u; j < STREAMS; j++) {
                         part[r * STREAMS + j] += dot(low(w[j][0]), v);
                     }
                 }
                 for (var r = 0u; r < STEP; r++) {
-                    var v = load_x(m + r, 4u * (4u * b + 1u));
-                    sums[ROWS * STREAMS + m + r] += dot(v, v);
+                    var v = load_x(r, 4u * (4u * b + 1u));
+                    sums[ROWS * STREAMS + r] += dot(v, v);
                     v *= load_norm(4u * (4u * b + 1u));
                     for (var j = 0u; j < STREAMS; j++) {
                         part[r * STREAMS + j] += dot(low(w[j][1]), v);
                     }
                 }
                 for (var r = 0u; r < STEP; r++) {
-                    var v = load_x(m + r, 4u * (4u * b + 2u));
-                    sums[ROWS * STREAMS + m + r] += dot(v, v);
+                    var v = load_x(r, 4u * (4u * b + 2u));
+                    sums[ROWS * STREAMS + r] += dot(v, v);
                     v *= load_norm(4u * (4u * b + 2u));
                     for (var j = 0u; j < STREAMS; j++) {
                         part[r * STREAMS + j] += dot(low(w[j][2]), v);
                     }
                 }
                 for (var r = 0u; r < STEP; r++) {
-                    var v = load_x(m + r, 4u * (4u * b + 3u));
-                    sums[ROWS * STREAMS + m + r] += dot(v, v);
+                    var v = load_x(r, 4u * (4u * b + 3u));
+                    sums[ROWS * STREAMS + r] += dot(v, v);
                     v *= load_norm(4u * (4u * b + 3u));
                     for (var j = 0u; j < STREAMS; j++) {
                         part[r * STREAMS + j] += dot(low(w[j][3]), v);
@@ -120,17 +120,25 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                 for (var r = 0u; r < STEP; r++) {
                     for (var j = 0u; j < STREAMS; j++) {
                         let value = part[r * STREAMS + j];
-                        sums[(m + r) * STREAMS + j] += scale[j].x * value;
+                        sums[r * STREAMS + j] += scale[j].x * value;
                     }
                 }
             }
         }
     }
     let slot = thread / width;
-    for (var i = 0u; i < SUMS; i++) {
-        let sum = subgroupAdd(sums[i]);
-        if (thread % width == 0u) {
-            partial[slot * SUMS + i] = sum;
+    {
+        for (var i = 0u; i < 4u; i++) {
+            let sum = subgroupAdd(sums[i]);
+            if (thread % width == 0u) {
+                partial[slot * SUMS + i] = sum;
+            }
+        }
+        for (var i = 4u; i < 5u; i++) {
+            let sum = subgroupAdd(sums[i]);
+            if (thread % width == 0u) {
+                partial[slot * SUMS + i] = sum;
+            }
         }
     }
     workgroupBarrier();

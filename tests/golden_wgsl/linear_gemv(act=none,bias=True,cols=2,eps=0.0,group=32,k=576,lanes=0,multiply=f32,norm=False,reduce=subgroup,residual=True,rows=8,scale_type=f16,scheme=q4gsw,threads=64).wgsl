@@ -87,15 +87,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
             for (var j = 0u; j < STREAMS; j++) {
                 scale[j] = scale_at(n[j] * SCALE_ROW, g);
             }
-            for (var m = 0u; m < ROWS; m += STEP) {
-                if (i32(m) >= params.rows) {
-                    break;
-                }
+            {
                 // The zeros are said, for Tint (Chrome 156) does not clear a var in later rounds.
                 var part = array<f32, STEP * STREAMS>();
                 var sum = array<f32, STEP>();
                 for (var r = 0u; r < STEP; r++) {
-                    var v = load_x(min(m + r, last_row), 8u * (4u * b + 0u));
+                    var v = load_x(min(r, last_row), 8u * (4u * b + 0u));
                     sum[r] += dot(v, vec4<f32>(1.0));
                     v *= LOW_UNIT;
                     for (var j = 0u; j < STREAMS; j++) {
@@ -103,7 +100,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                     }
                 }
                 for (var r = 0u; r < STEP; r++) {
-                    var v = load_x(min(m + r, last_row), 8u * (4u * b + 0u) + 4u);
+                    var v = load_x(min(r, last_row), 8u * (4u * b + 0u) + 4u);
                     sum[r] += dot(v, vec4<f32>(1.0));
                     v *= HIGH_UNIT;
                     for (var j = 0u; j < STREAMS; j++) {
@@ -111,7 +108,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                     }
                 }
                 for (var r = 0u; r < STEP; r++) {
-                    var v = load_x(min(m + r, last_row), 8u * (4u * b + 1u));
+                    var v = load_x(min(r, last_row), 8u * (4u * b + 1u));
                     sum[r] += dot(v, vec4<f32>(1.0));
                     v *= LOW_UNIT;
                     for (var j = 0u; j < STREAMS; j++) {
@@ -119,7 +116,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                     }
                 }
                 for (var r = 0u; r < STEP; r++) {
-                    var v = load_x(min(m + r, last_row), 8u * (4u * b + 1u) + 4u);
+                    var v = load_x(min(r, last_row), 8u * (4u * b + 1u) + 4u);
                     sum[r] += dot(v, vec4<f32>(1.0));
                     v *= HIGH_UNIT;
                     for (var j = 0u; j < STREAMS; j++) {
@@ -127,7 +124,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                     }
                 }
                 for (var r = 0u; r < STEP; r++) {
-                    var v = load_x(min(m + r, last_row), 8u * (4u * b + 2u));
+                    var v = load_x(min(r, last_row), 8u * (4u * b + 2u));
                     sum[r] += dot(v, vec4<f32>(1.0));
                     v *= LOW_UNIT;
                     for (var j = 0u; j < STREAMS; j++) {
@@ -135,7 +132,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                     }
                 }
                 for (var r = 0u; r < STEP; r++) {
-                    var v = load_x(min(m + r, last_row), 8u * (4u * b + 2u) + 4u);
+                    var v = load_x(min(r, last_row), 8u * (4u * b + 2u) + 4u);
                     sum[r] += dot(v, vec4<f32>(1.0));
                     v *= HIGH_UNIT;
                     for (var j = 0u; j < STREAMS; j++) {
@@ -143,7 +140,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                     }
                 }
                 for (var r = 0u; r < STEP; r++) {
-                    var v = load_x(min(m + r, last_row), 8u * (4u * b + 3u));
+                    var v = load_x(min(r, last_row), 8u * (4u * b + 3u));
                     sum[r] += dot(v, vec4<f32>(1.0));
                     v *= LOW_UNIT;
                     for (var j = 0u; j < STREAMS; j++) {
@@ -151,7 +148,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                     }
                 }
                 for (var r = 0u; r < STEP; r++) {
-                    var v = load_x(min(m + r, last_row), 8u * (4u * b + 3u) + 4u);
+                    var v = load_x(min(r, last_row), 8u * (4u * b + 3u) + 4u);
                     sum[r] += dot(v, vec4<f32>(1.0));
                     v *= HIGH_UNIT;
                     for (var j = 0u; j < STREAMS; j++) {
@@ -161,17 +158,102 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                 for (var r = 0u; r < STEP; r++) {
                     for (var j = 0u; j < STREAMS; j++) {
                         let value = part[r * STREAMS + j];
-                        sums[(m + r) * STREAMS + j] += scale[j].x * (value - 8.0 * sum[r]);
+                        sums[r * STREAMS + j] += scale[j].x * (value - 8.0 * sum[r]);
+                    }
+                }
+            }
+            if (params.rows > 4) {
+                // The zeros are said, for Tint (Chrome 156) does not clear a var in later rounds.
+                var part = array<f32, STEP * STREAMS>();
+                var sum = array<f32, STEP>();
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(min(r + 4u, last_row), 8u * (4u * b + 0u));
+                    sum[r] += dot(v, vec4<f32>(1.0));
+                    v *= LOW_UNIT;
+                    for (var j = 0u; j < STREAMS; j++) {
+                        part[r * STREAMS + j] += dot(low(w[j][0]), v);
+                    }
+                }
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(min(r + 4u, last_row), 8u * (4u * b + 0u) + 4u);
+                    sum[r] += dot(v, vec4<f32>(1.0));
+                    v *= HIGH_UNIT;
+                    for (var j = 0u; j < STREAMS; j++) {
+                        part[r * STREAMS + j] += dot(high(w[j][0]), v);
+                    }
+                }
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(min(r + 4u, last_row), 8u * (4u * b + 1u));
+                    sum[r] += dot(v, vec4<f32>(1.0));
+                    v *= LOW_UNIT;
+                    for (var j = 0u; j < STREAMS; j++) {
+                        part[r * STREAMS + j] += dot(low(w[j][1]), v);
+                    }
+                }
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(min(r + 4u, last_row), 8u * (4u * b + 1u) + 4u);
+                    sum[r] += dot(v, vec4<f32>(1.0));
+                    v *= HIGH_UNIT;
+                    for (var j = 0u; j < STREAMS; j++) {
+                        part[r * STREAMS + j] += dot(high(w[j][1]), v);
+                    }
+                }
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(min(r + 4u, last_row), 8u * (4u * b + 2u));
+                    sum[r] += dot(v, vec4<f32>(1.0));
+                    v *= LOW_UNIT;
+                    for (var j = 0u; j < STREAMS; j++) {
+                        part[r * STREAMS + j] += dot(low(w[j][2]), v);
+                    }
+                }
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(min(r + 4u, last_row), 8u * (4u * b + 2u) + 4u);
+                    sum[r] += dot(v, vec4<f32>(1.0));
+                    v *= HIGH_UNIT;
+                    for (var j = 0u; j < STREAMS; j++) {
+                        part[r * STREAMS + j] += dot(high(w[j][2]), v);
+                    }
+                }
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(min(r + 4u, last_row), 8u * (4u * b + 3u));
+                    sum[r] += dot(v, vec4<f32>(1.0));
+                    v *= LOW_UNIT;
+                    for (var j = 0u; j < STREAMS; j++) {
+                        part[r * STREAMS + j] += dot(low(w[j][3]), v);
+                    }
+                }
+                for (var r = 0u; r < STEP; r++) {
+                    var v = load_x(min(r + 4u, last_row), 8u * (4u * b + 3u) + 4u);
+                    sum[r] += dot(v, vec4<f32>(1.0));
+                    v *= HIGH_UNIT;
+                    for (var j = 0u; j < STREAMS; j++) {
+                        part[r * STREAMS + j] += dot(high(w[j][3]), v);
+                    }
+                }
+                for (var r = 0u; r < STEP; r++) {
+                    for (var j = 0u; j < STREAMS; j++) {
+                        let value = part[r * STREAMS + j];
+                        sums[r * STREAMS + j + 8u] += scale[j].x * (value - 8.0 * sum[r]);
                     }
                 }
             }
         }
     }
     let slot = thread / width;
-    for (var i = 0u; i < SUMS; i++) {
-        let sum = subgroupAdd(sums[i]);
-        if (thread % width == 0u) {
-            partial[slot * SUMS + i] = sum;
+    {
+        for (var i = 0u; i < 8u; i++) {
+            let sum = subgroupAdd(sums[i]);
+            if (thread % width == 0u) {
+                partial[slot * SUMS + i] = sum;
+            }
+        }
+    }
+    if (params.rows > 4) {
+        for (var i = 8u; i < 16u; i++) {
+            let sum = subgroupAdd(sums[i]);
+            if (thread % width == 0u) {
+                partial[slot * SUMS + i] = sum;
+            }
         }
     }
     workgroupBarrier();

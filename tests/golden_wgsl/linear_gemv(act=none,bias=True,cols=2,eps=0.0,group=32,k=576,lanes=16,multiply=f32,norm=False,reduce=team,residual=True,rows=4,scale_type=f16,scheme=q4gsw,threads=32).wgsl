@@ -87,15 +87,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
             for (var j = 0u; j < STREAMS; j++) {
                 scale[j] = scale_at(n[j] * SCALE_ROW, g);
             }
-            for (var m = 0u; m < ROWS; m += STEP) {
-                if (i32(m) >= params.rows) {
-                    break;
-                }
+            {
                 // The zeros are said, for Tint (Chrome 156) does not clear a var in later rounds.
                 var part = array<f32, STEP * STREAMS>();
                 var sum = array<f32, STEP>();
                 for (var r = 0u; r < STEP; r++) {
-                    var v = load_x(min(m + r, last_row), 8u * (4u * b + 0u));
+                    var v = load_x(min(r, last_row), 8u * (4u * b + 0u));
                     sum[r] += dot(v, vec4<f32>(1.0));
                     v *= LOW_UNIT;
                     for (var j = 0u; j < STREAMS; j++) {
@@ -103,7 +100,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                     }
                 }
                 for (var r = 0u; r < STEP; r++) {
-                    var v = load_x(min(m + r, last_row), 8u * (4u * b + 0u) + 4u);
+                    var v = load_x(min(r, last_row), 8u * (4u * b + 0u) + 4u);
                     sum[r] += dot(v, vec4<f32>(1.0));
                     v *= HIGH_UNIT;
                     for (var j = 0u; j < STREAMS; j++) {
@@ -111,7 +108,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                     }
                 }
                 for (var r = 0u; r < STEP; r++) {
-                    var v = load_x(min(m + r, last_row), 8u * (4u * b + 1u));
+                    var v = load_x(min(r, last_row), 8u * (4u * b + 1u));
                     sum[r] += dot(v, vec4<f32>(1.0));
                     v *= LOW_UNIT;
                     for (var j = 0u; j < STREAMS; j++) {
@@ -119,7 +116,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                     }
                 }
                 for (var r = 0u; r < STEP; r++) {
-                    var v = load_x(min(m + r, last_row), 8u * (4u * b + 1u) + 4u);
+                    var v = load_x(min(r, last_row), 8u * (4u * b + 1u) + 4u);
                     sum[r] += dot(v, vec4<f32>(1.0));
                     v *= HIGH_UNIT;
                     for (var j = 0u; j < STREAMS; j++) {
@@ -127,7 +124,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                     }
                 }
                 for (var r = 0u; r < STEP; r++) {
-                    var v = load_x(min(m + r, last_row), 8u * (4u * b + 2u));
+                    var v = load_x(min(r, last_row), 8u * (4u * b + 2u));
                     sum[r] += dot(v, vec4<f32>(1.0));
                     v *= LOW_UNIT;
                     for (var j = 0u; j < STREAMS; j++) {
@@ -135,7 +132,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                     }
                 }
                 for (var r = 0u; r < STEP; r++) {
-                    var v = load_x(min(m + r, last_row), 8u * (4u * b + 2u) + 4u);
+                    var v = load_x(min(r, last_row), 8u * (4u * b + 2u) + 4u);
                     sum[r] += dot(v, vec4<f32>(1.0));
                     v *= HIGH_UNIT;
                     for (var j = 0u; j < STREAMS; j++) {
@@ -143,7 +140,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                     }
                 }
                 for (var r = 0u; r < STEP; r++) {
-                    var v = load_x(min(m + r, last_row), 8u * (4u * b + 3u));
+                    var v = load_x(min(r, last_row), 8u * (4u * b + 3u));
                     sum[r] += dot(v, vec4<f32>(1.0));
                     v *= LOW_UNIT;
                     for (var j = 0u; j < STREAMS; j++) {
@@ -151,7 +148,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                     }
                 }
                 for (var r = 0u; r < STEP; r++) {
-                    var v = load_x(min(m + r, last_row), 8u * (4u * b + 3u) + 4u);
+                    var v = load_x(min(r, last_row), 8u * (4u * b + 3u) + 4u);
                     sum[r] += dot(v, vec4<f32>(1.0));
                     v *= HIGH_UNIT;
                     for (var j = 0u; j < STREAMS; j++) {
@@ -161,20 +158,41 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                 for (var r = 0u; r < STEP; r++) {
                     for (var j = 0u; j < STREAMS; j++) {
                         let value = part[r * STREAMS + j];
-                        sums[(m + r) * STREAMS + j] += scale[j].x * (value - 8.0 * sum[r]);
+                        sums[r * STREAMS + j] += scale[j].x * (value - 8.0 * sum[r]);
                     }
                 }
             }
         }
     }
-    for (var m = 0u; m < ROWS; m++) {
-        if (i32(m) >= params.rows) {
-            break;
-        }
+        {
         for (var j = 0u; j < 2u; j++) {
-            let value = subgroupAdd(sums[m * STREAMS + j]);
+            let value = subgroupAdd(sums[j]);
             if (lane == 0u) {
-                store(m, col + j, value);
+                store(0u, col + j, value);
+            }
+        }
+    }
+    if (params.rows > 1) {
+        for (var j = 0u; j < 2u; j++) {
+            let value = subgroupAdd(sums[j + 2u]);
+            if (lane == 0u) {
+                store(1u, col + j, value);
+            }
+        }
+    }
+    if (params.rows > 2) {
+        for (var j = 0u; j < 2u; j++) {
+            let value = subgroupAdd(sums[j + 4u]);
+            if (lane == 0u) {
+                store(2u, col + j, value);
+            }
+        }
+    }
+    if (params.rows > 3) {
+        for (var j = 0u; j < 2u; j++) {
+            let value = subgroupAdd(sums[j + 6u]);
+            if (lane == 0u) {
+                store(3u, col + j, value);
             }
         }
     }

@@ -80,29 +80,29 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
             w[j] = fetch_block(n[j], b);
         }
         {
-            for (var m = 0u; m < ROWS; m += STEP) {
+            {
                 // The zeros are said, for Tint (Chrome 156) does not clear a var in later rounds.
                 var part = array<f32, STEP * STREAMS>();
                 for (var r = 0u; r < STEP; r++) {
-                    var v = rounded(load_x(m + r, 4u * (4u * b + 0u)));
+                    var v = rounded(load_x(r, 4u * (4u * b + 0u)));
                     for (var j = 0u; j < STREAMS; j++) {
                         part[r * STREAMS + j] += dot(rounded(w[j][0]), v);
                     }
                 }
                 for (var r = 0u; r < STEP; r++) {
-                    var v = rounded(load_x(m + r, 4u * (4u * b + 1u)));
+                    var v = rounded(load_x(r, 4u * (4u * b + 1u)));
                     for (var j = 0u; j < STREAMS; j++) {
                         part[r * STREAMS + j] += dot(rounded(w[j][1]), v);
                     }
                 }
                 for (var r = 0u; r < STEP; r++) {
-                    var v = rounded(load_x(m + r, 4u * (4u * b + 2u)));
+                    var v = rounded(load_x(r, 4u * (4u * b + 2u)));
                     for (var j = 0u; j < STREAMS; j++) {
                         part[r * STREAMS + j] += dot(rounded(w[j][2]), v);
                     }
                 }
                 for (var r = 0u; r < STEP; r++) {
-                    var v = rounded(load_x(m + r, 4u * (4u * b + 3u)));
+                    var v = rounded(load_x(r, 4u * (4u * b + 3u)));
                     for (var j = 0u; j < STREAMS; j++) {
                         part[r * STREAMS + j] += dot(rounded(w[j][3]), v);
                     }
@@ -110,17 +110,19 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                 for (var r = 0u; r < STEP; r++) {
                     for (var j = 0u; j < STREAMS; j++) {
                         let value = part[r * STREAMS + j];
-                        sums[(m + r) * STREAMS + j] += value;
+                        sums[r * STREAMS + j] += value;
                     }
                 }
             }
         }
     }
     let slot = thread / width;
-    for (var i = 0u; i < SUMS; i++) {
-        let sum = subgroupAdd(sums[i]);
-        if (thread % width == 0u) {
-            partial[slot * SUMS + i] = sum;
+    {
+        for (var i = 0u; i < 2u; i++) {
+            let sum = subgroupAdd(sums[i]);
+            if (thread % width == 0u) {
+                partial[slot * SUMS + i] = sum;
+            }
         }
     }
     workgroupBarrier();

@@ -94,11 +94,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
             for (var j = 0u; j < STREAMS; j++) {
                 scale[j] = scale_at(n[j] * SCALE_ROW, g);
             }
-            for (var m = 0u; m < ROWS; m += STEP) {
+            {
                 // The zeros are said, for Tint (Chrome 156) does not clear a var in later rounds.
                 var part = array<f32, STEP * STREAMS>();
                 for (var r = 0u; r < STEP; r++) {
-                    var v = rounded(load_x(m + r, 4u * (4u * b + 0u)));
+                    var v = rounded(load_x(r, 4u * (4u * b + 0u)));
                     for (var j = 0u; j < STREAMS; j++) {
                         part[r * STREAMS + j] += dot(rounded(low_weight(w[j][0], scale[j])), v);
                     }
@@ -106,7 +106,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                 for (var r = 0u; r < STEP; r++) {
                     for (var j = 0u; j < STREAMS; j++) {
                         let value = part[r * STREAMS + j];
-                        sums[(m + r) * STREAMS + j] += value;
+                        sums[r * STREAMS + j] += value;
                     }
                 }
             }
@@ -117,11 +117,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
             for (var j = 0u; j < STREAMS; j++) {
                 scale[j] = scale_at(n[j] * SCALE_ROW, g);
             }
-            for (var m = 0u; m < ROWS; m += STEP) {
+            {
                 // The zeros are said, for Tint (Chrome 156) does not clear a var in later rounds.
                 var part = array<f32, STEP * STREAMS>();
                 for (var r = 0u; r < STEP; r++) {
-                    var v = rounded(load_x(m + r, 4u * (4u * b + 1u)));
+                    var v = rounded(load_x(r, 4u * (4u * b + 1u)));
                     for (var j = 0u; j < STREAMS; j++) {
                         part[r * STREAMS + j] += dot(rounded(low_weight(w[j][1], scale[j])), v);
                     }
@@ -129,7 +129,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                 for (var r = 0u; r < STEP; r++) {
                     for (var j = 0u; j < STREAMS; j++) {
                         let value = part[r * STREAMS + j];
-                        sums[(m + r) * STREAMS + j] += value;
+                        sums[r * STREAMS + j] += value;
                     }
                 }
             }
@@ -140,11 +140,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
             for (var j = 0u; j < STREAMS; j++) {
                 scale[j] = scale_at(n[j] * SCALE_ROW, g);
             }
-            for (var m = 0u; m < ROWS; m += STEP) {
+            {
                 // The zeros are said, for Tint (Chrome 156) does not clear a var in later rounds.
                 var part = array<f32, STEP * STREAMS>();
                 for (var r = 0u; r < STEP; r++) {
-                    var v = rounded(load_x(m + r, 4u * (4u * b + 2u)));
+                    var v = rounded(load_x(r, 4u * (4u * b + 2u)));
                     for (var j = 0u; j < STREAMS; j++) {
                         part[r * STREAMS + j] += dot(rounded(low_weight(w[j][2], scale[j])), v);
                     }
@@ -152,7 +152,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                 for (var r = 0u; r < STEP; r++) {
                     for (var j = 0u; j < STREAMS; j++) {
                         let value = part[r * STREAMS + j];
-                        sums[(m + r) * STREAMS + j] += value;
+                        sums[r * STREAMS + j] += value;
                     }
                 }
             }
@@ -163,11 +163,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
             for (var j = 0u; j < STREAMS; j++) {
                 scale[j] = scale_at(n[j] * SCALE_ROW, g);
             }
-            for (var m = 0u; m < ROWS; m += STEP) {
+            {
                 // The zeros are said, for Tint (Chrome 156) does not clear a var in later rounds.
                 var part = array<f32, STEP * STREAMS>();
                 for (var r = 0u; r < STEP; r++) {
-                    var v = rounded(load_x(m + r, 4u * (4u * b + 3u)));
+                    var v = rounded(load_x(r, 4u * (4u * b + 3u)));
                     for (var j = 0u; j < STREAMS; j++) {
                         part[r * STREAMS + j] += dot(rounded(low_weight(w[j][3], scale[j])), v);
                     }
@@ -175,7 +175,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                 for (var r = 0u; r < STEP; r++) {
                     for (var j = 0u; j < STREAMS; j++) {
                         let value = part[r * STREAMS + j];
-                        sums[(m + r) * STREAMS + j] += value;
+                        sums[r * STREAMS + j] += value;
                     }
                 }
             }

@@ -92,13 +92,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
             for (var j = 0u; j < STREAMS; j++) {
                 scale[j] = scale_at(n[j] * SCALE_ROW, g);
             }
-            for (var m = 0u; m < ROWS; m += STEP) {
+            {
                 // The zeros are said, for Tint (Chrome 156) does not clear a var in later rounds.
                 var part = array<f32, STEP * STREAMS>();
                 var sum = array<f32, STEP>();
                 for (var r = 0u; r < STEP; r++) {
-                    var v = load_x(m + r, 8u * (4u * b + 0u));
-                    sums[ROWS * STREAMS + m + r] += dot(v, v);
+                    var v = load_x(r, 8u * (4u * b + 0u));
+                    sums[ROWS * STREAMS + r] += dot(v, v);
                     v *= load_norm(8u * (4u * b + 0u));
                     sum[r] += dot(v, vec4<f32>(1.0));
                     v *= LOW_UNIT;
@@ -107,8 +107,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                     }
                 }
                 for (var r = 0u; r < STEP; r++) {
-                    var v = load_x(m + r, 8u * (4u * b + 0u) + 4u);
-                    sums[ROWS * STREAMS + m + r] += dot(v, v);
+                    var v = load_x(r, 8u * (4u * b + 0u) + 4u);
+                    sums[ROWS * STREAMS + r] += dot(v, v);
                     v *= load_norm(8u * (4u * b + 0u) + 4u);
                     sum[r] += dot(v, vec4<f32>(1.0));
                     v *= HIGH_UNIT;
@@ -117,8 +117,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                     }
                 }
                 for (var r = 0u; r < STEP; r++) {
-                    var v = load_x(m + r, 8u * (4u * b + 1u));
-                    sums[ROWS * STREAMS + m + r] += dot(v, v);
+                    var v = load_x(r, 8u * (4u * b + 1u));
+                    sums[ROWS * STREAMS + r] += dot(v, v);
                     v *= load_norm(8u * (4u * b + 1u));
                     sum[r] += dot(v, vec4<f32>(1.0));
                     v *= LOW_UNIT;
@@ -127,8 +127,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                     }
                 }
                 for (var r = 0u; r < STEP; r++) {
-                    var v = load_x(m + r, 8u * (4u * b + 1u) + 4u);
-                    sums[ROWS * STREAMS + m + r] += dot(v, v);
+                    var v = load_x(r, 8u * (4u * b + 1u) + 4u);
+                    sums[ROWS * STREAMS + r] += dot(v, v);
                     v *= load_norm(8u * (4u * b + 1u) + 4u);
                     sum[r] += dot(v, vec4<f32>(1.0));
                     v *= HIGH_UNIT;
@@ -137,8 +137,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                     }
                 }
                 for (var r = 0u; r < STEP; r++) {
-                    var v = load_x(m + r, 8u * (4u * b + 2u));
-                    sums[ROWS * STREAMS + m + r] += dot(v, v);
+                    var v = load_x(r, 8u * (4u * b + 2u));
+                    sums[ROWS * STREAMS + r] += dot(v, v);
                     v *= load_norm(8u * (4u * b + 2u));
                     sum[r] += dot(v, vec4<f32>(1.0));
                     v *= LOW_UNIT;
@@ -147,8 +147,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                     }
                 }
                 for (var r = 0u; r < STEP; r++) {
-                    var v = load_x(m + r, 8u * (4u * b + 2u) + 4u);
-                    sums[ROWS * STREAMS + m + r] += dot(v, v);
+                    var v = load_x(r, 8u * (4u * b + 2u) + 4u);
+                    sums[ROWS * STREAMS + r] += dot(v, v);
                     v *= load_norm(8u * (4u * b + 2u) + 4u);
                     sum[r] += dot(v, vec4<f32>(1.0));
                     v *= HIGH_UNIT;
@@ -157,8 +157,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                     }
                 }
                 for (var r = 0u; r < STEP; r++) {
-                    var v = load_x(m + r, 8u * (4u * b + 3u));
-                    sums[ROWS * STREAMS + m + r] += dot(v, v);
+                    var v = load_x(r, 8u * (4u * b + 3u));
+                    sums[ROWS * STREAMS + r] += dot(v, v);
                     v *= load_norm(8u * (4u * b + 3u));
                     sum[r] += dot(v, vec4<f32>(1.0));
                     v *= LOW_UNIT;
@@ -167,8 +167,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                     }
                 }
                 for (var r = 0u; r < STEP; r++) {
-                    var v = load_x(m + r, 8u * (4u * b + 3u) + 4u);
-                    sums[ROWS * STREAMS + m + r] += dot(v, v);
+                    var v = load_x(r, 8u * (4u * b + 3u) + 4u);
+                    sums[ROWS * STREAMS + r] += dot(v, v);
                     v *= load_norm(8u * (4u * b + 3u) + 4u);
                     sum[r] += dot(v, vec4<f32>(1.0));
                     v *= HIGH_UNIT;
@@ -179,17 +179,25 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                 for (var r = 0u; r < STEP; r++) {
                     for (var j = 0u; j < STREAMS; j++) {
                         let value = part[r * STREAMS + j];
-                        sums[(m + r) * STREAMS + j] += scale[j].x * value + scale[j].y * sum[r];
+                        sums[r * STREAMS + j] += scale[j].x * value + scale[j].y * sum[r];
                     }
                 }
             }
         }
     }
     let slot = thread / width;
-    for (var i = 0u; i < SUMS; i++) {
-        let sum = subgroupAdd(sums[i]);
-        if (thread % width == 0u) {
-            partial[slot * SUMS + i] = sum;
+    {
+        for (var i = 0u; i < 4u; i++) {
+            let sum = subgroupAdd(sums[i]);
+            if (thread % width == 0u) {
+                partial[slot * SUMS + i] = sum;
+            }
+        }
+        for (var i = 4u; i < 5u; i++) {
+            let sum = subgroupAdd(sums[i]);
+            if (thread % width == 0u) {
+                partial[slot * SUMS + i] = sum;
+            }
         }
     }
     workgroupBarrier();
