@@ -8,8 +8,6 @@ import shutil
 import subprocess
 from typing import Any
 
-import pytest
-
 HERE = pathlib.Path(__file__).parent
 GRIDS = [[4, 1, 1], [0, 3, 1], [2, 5, 1], [1, 1, 1]]
 SERVES = [1, 1, 2, 1]
@@ -17,8 +15,7 @@ SERVES = [1, 1, 2, 1]
 
 def record(wanted: int, steps: int = 1) -> dict[str, Any]:
     program = shutil.which("node")
-    if program is None:
-        pytest.skip("needs Node")
+    assert program, "Node is required: install Node 20 or later"
     job = json.dumps({"grids": GRIDS, "serves": SERVES, "wanted": wanted, "steps": steps})
     command = [program, str(HERE / "node_replay.mjs")]
     done = subprocess.run(command, input=job, capture_output=True, text=True, check=True)
