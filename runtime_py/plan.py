@@ -14,8 +14,10 @@ A plan for S = 1 and one for S in 2..512 differ in the routes that `lower` picke
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from runtime_py import symbols
@@ -63,6 +65,8 @@ class Planner:
         self.values: dict[str, Value] = dict(stored_values(graph, options))
         self.roots: dict[str, str] = {}
         self.scratches: list[str] = []
+        self._reads = Counter(name for node in graph.nodes for name in node.inputs)
+        self._reads.update(port.value for port in graph.outputs)
 
     def value(self, name: str) -> Value:
         """Return a value's dtype and shape as stored in this session."""
@@ -89,9 +93,11 @@ class Planner:
         return low if low == high else None
 
     def dispatches(self) -> list[Dispatch]:
-        """Lower every node in order; views only record whose bytes they are."""
+        """Lower every node in order; views only record whose bytes they are, and a node may be
+        taken over by the next."""
         result: list[Dispatch] = []
-        for node in self.graph.nodes:
+        following = zip_longest(self.graph.nodes, self.graph.nodes[1:])
+        for node, after in following:
             row = registry[node.op]
             if row.alias:
                 source = node.inputs[0]
@@ -99,8 +105,21 @@ class Planner:
                     raise InternalError(f"view {node.name} has no input")
                 self.roots[node.outputs[0]] = self.roots.get(source, source)
                 continue
-            result += [dataclasses.replace(d, node=node.name) for d in row.lower(self, node)]
+            both = self._taken_over(node, after)
+            if both is not None:
+                node, _ = next(following)
+            found = row.lower(self, node) if both is None else both
+            result += [dataclasses.replace(d, node=node.name) for d in found]
         return result
+
+    def _taken_over(self, node: Node, after: Node | None) -> list[Dispatch] | None:
+        """Return dispatches of `after` that do the work of `node` too, if there are such."""
+        take_over = None if after is None else registry[after.op].take_over
+        if after is None or take_over is None:
+            return None
+        if any(self._reads[name] > after.inputs.count(name) for name in node.outputs):
+            return None
+        return take_over(self, node, after)
 
 
 def stored_values(graph: Graph, options: Mapping[str, object]) -> dict[str, Value]:

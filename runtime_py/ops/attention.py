@@ -18,62 +18,18 @@ key gives zeros (torch's rule since 2.5).
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 from runtime_py.ops import attention_routes as routes
 from runtime_py.ops import layout
+from runtime_py.ops.attention_keys import KEYS
 from runtime_py.ops.attention_node import Attention
-from runtime_py.ops.attention_tiled import Tiling
-from runtime_py.ops.base import Axis, Dispatch, KernelKey, Lowering, OpDef, key
+from runtime_py.ops.attention_rotary import rotated
+from runtime_py.ops.base import Dispatch, Lowering, OpDef
 from runtime_py.ops.cache import cache_reason, update, update_reason
 from runtime_py.ops.layout import fits
 from runtime_py.schema import Graph, Node, expr_attr
 from runtime_py.symbols import Expr, Shape, combine, show, show_shape
 
-_PLAIN: dict[str, Axis] = {
-    "cache": "f32",
-    "mask": "none",
-    "causal": True,
-    "window": False,
-    "softcap": False,
-}
-_RULES: dict[str, Axis] = {
-    "cache": "f16",
-    "mask": "f32",
-    "causal": True,
-    "window": True,
-    "softcap": True,
-}
-_FREE: dict[str, Axis] = {**_PLAIN, "mask": "u32", "causal": False}
-_CPU: dict[str, Axis] = {"vec": 4, "heads": 3, "threads": 4, "tile": 64, "rows": 4, "across": 4}
-_GPU: dict[str, Axis] = {"vec": 4, "heads": 4, "threads": 64, "tile": 64, "rows": 2, "across": 16}
-_ODD: dict[str, Axis] = {"vec": 1, "heads": 1, "threads": 64, "tile": 64, "rows": 2, "across": 6}
-KEYS: tuple[KernelKey, ...] = (
-    key("update_cache", value_dtype="f32", cache="f32"),
-    key("update_cache", value_dtype="f16", cache="f16"),
-    key("attention_split", head_dim=64, partial=True, **_CPU, **_PLAIN),
-    key("attention_split", head_dim=64, partial=True, **_GPU, **_RULES),
-    key("attention_split", head_dim=6, partial=False, **_ODD, **_FREE),
-    key("attention_decode", head_dim=64, heads=3, threads=128, tile=64, partial=True, **_PLAIN),
-    key("attention_decode", head_dim=40, heads=1, threads=64, tile=32, partial=False, **_RULES),
-    key("attention_decode", head_dim=128, heads=4, threads=128, tile=64, partial=True, **_FREE),
-    key("attention_combine", vec=4, units=16, lanes=1),
-    key("attention_combine", vec=4, units=16, lanes=16),
-    key("attention_combine", vec=1, units=6, lanes=16),
-    key("attention_stream", head_dim=64, rows=8, columns=8, **_PLAIN),
-    key("attention_stream", head_dim=40, rows=4, columns=4, **_RULES),
-    key("attention_stream", head_dim=6, rows=1, columns=4, **_FREE),
-    key("attention_stream", head_dim=64, rows=2, columns=4, **_PLAIN),
-    key("attention_tiled", head_dim=64, **asdict(Tiling(32, 64, 128, 16, 2, 1)), **_PLAIN),
-    key("attention_tiled", head_dim=40, **asdict(Tiling(16, 32, 64, 16, 2, 2)), **_RULES),
-    key("attention_tiled", head_dim=80, **asdict(Tiling(64, 32, 128, 16, 2, 1)), **_FREE),
-    key("attention_scores", **_PLAIN),
-    key("attention_scores", **_RULES),
-    key("attention_scores", **_FREE),
-    key("attention_softmax"),
-    key("attention_values", cache="f32", causal=True, window=False),
-    key("attention_values", cache="f16", causal=False, window=True),
-)
+__all__ = ["KEYS", "OPS"]
 MAX_HEAD_DIM = 512
 
 
@@ -222,6 +178,12 @@ def _lower_cached(ctx: Lowering, node: Node) -> list[Dispatch]:
     return routes.lower(ctx, _describe(ctx, node, q, k, v, mask, cached=True))
 
 
+def _take_over(ctx: Lowering, before: Node, node: Node) -> list[Dispatch] | None:
+    (q, k, v), mask = _names(node, 3)
+    a = rotated(ctx, _describe(ctx, node, q, k, v, mask, cached=True), before)
+    return None if a is None else routes.lower_rotated(ctx, a)
+
+
 def _lower_sdpa(ctx: Lowering, node: Node) -> list[Dispatch]:
     (q, k, v), mask = _names(node, 3)
     return routes.lower(ctx, _describe(ctx, node, q, k, v, mask, cached=False))
@@ -278,6 +240,7 @@ OPS: tuple[OpDef, ...] = (
         _check_cached,
         _query_shape,
         _lower_cached,
+        take_over=_take_over,
     ),
     OpDef(
         "sdpa_with_kv_cache",

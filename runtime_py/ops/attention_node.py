@@ -15,10 +15,21 @@ from runtime_py.symbols import Expr, Shape, combine
 
 
 @dataclass(frozen=True)
+class Rotation:
+    """What a kernel needs to rotate Q and the token's own K itself (`ops.attention_rotary`)."""
+
+    inv_freq: str
+    width: int
+    interleaved: bool
+    magnitude: float
+
+
+@dataclass(frozen=True)
 class Attention:
     """One attention node.
 
-    Strides are (batch, token or key, head), in elements; a head's row is contiguous.
+    Strides are (batch, token or key, head), in elements; a head's row is contiguous. With a
+    `rotation`, q is the merged projection of q, k and v, and k and v lack the token yet.
     """
 
     node: Node
@@ -42,6 +53,7 @@ class Attention:
     causal: bool
     window: int
     softcap: float
+    rotation: Rotation | None = None
 
     @property
     def group(self) -> int:
@@ -81,5 +93,11 @@ def common_axes(ctx: Lowering, a: Attention) -> dict[str, Axis]:
 
 
 def reads(a: Attention) -> tuple[Binding, ...]:
-    names = (a.q, a.k, a.v) if a.mask is None else (a.q, a.k, a.v, a.mask)
-    return tuple(Binding(name) for name in names)
+    """Return the bindings of what node `a` reads; with a rotation, it writes the caches as well."""
+    access = "read" if a.rotation is None else "read_write"
+    return (
+        Binding(a.q),
+        *(() if a.rotation is None else (Binding(a.rotation.inv_freq),)),
+        *(Binding(name, access) for name in (a.k, a.v)),
+        *(() if a.mask is None else (Binding(a.mask),)),
+    )

@@ -21,7 +21,7 @@ from runtime_py.errors import OptionError
 from runtime_py.ops import layout
 from runtime_py.ops.attention_materialized import materialized
 from runtime_py.ops.attention_node import Attention, common_axes, common_params, reads
-from runtime_py.ops.attention_split import FEW, split
+from runtime_py.ops.attention_split import FEW, split, takes_rotation
 from runtime_py.ops.attention_tiled import tiled, tiling_for
 from runtime_py.ops.base import Binding, Dispatch, Lowering, key
 from runtime_py.symbols import Expr, ceil_div, combine
@@ -50,6 +50,16 @@ def lower(ctx: Lowering, a: Attention) -> list[Dispatch]:
         *split(ctx, a, few, f"split: in steps of fewer than {FEW} tokens (of {least} to {most})"),
         *prefill(ctx, a, many, f"in steps of at least {FEW} tokens (of {least} to {most})"),
     ]
+
+
+def lower_rotated(ctx: Lowering, a: Attention) -> list[Dispatch] | None:
+    """Return the dispatches of node `a`, which rotates and fills the caches itself, or None where
+    no route of this program does: only the split route of a GPU, for one token."""
+    if ctx.options.get("attention", "auto") != "auto" or ctx.fixed(a.tokens) != 1:
+        return None
+    if not takes_rotation(ctx, a):
+        return None
+    return split(ctx, a, 1, "split: 1 token a step; rotates q and k, puts k and v into the caches")
 
 
 def prefill(ctx: Lowering, a: Attention, enabled: Expr, reason: str) -> list[Dispatch]:

@@ -48,7 +48,7 @@ class SplitTuning:
         peaks = self.heads * max(min(8, self.threads // self.heads), slices, 1)
         return 4 * (self.heads * head_dim + pool + self.heads * self.tile + peaks)
 
-    def axes(self) -> dict[str, Axis]:
+    def axes(self, a: Attention) -> dict[str, Axis]:
         """Return the axes of the kernel that these sizes are."""
         return {name: size for name, size in asdict(self).items() if name != "chunk"}
 
@@ -65,14 +65,18 @@ class DecodeTuning:
     tile: int
 
     def workgroup_bytes(self, head_dim: int) -> int:
-        """Return the workgroup memory that the kernel declares."""
+        """Return the workgroup memory that the kernel declares if it rotates, the most."""
         slices = min(self.threads * 4 // head_dim, self.tile)
         numbers = head_dim + 5 * self.tile + slices * (head_dim + 2)
-        return 4 * self.heads * numbers
+        return 4 * (self.heads * numbers + head_dim)
 
-    def axes(self) -> dict[str, Axis]:
-        """Return the axes of the kernel that these sizes are."""
-        return {name: size for name, size in asdict(self).items() if name != "chunk"}
+    def axes(self, a: Attention) -> dict[str, Axis]:
+        """Return the axes of the kernel that these sizes and the rotation of `a` are."""
+        sizes = {name: size for name, size in asdict(self).items() if name != "chunk"}
+        if a.rotation is None:
+            return {**sizes, "rotary": "none", "rotary_dim": 0}
+        form = "interleaved" if a.rotation.interleaved else "half"
+        return {**sizes, "rotary": form, "rotary_dim": a.rotation.width}
 
 
 def split_tuning(ctx: Lowering, a: Attention) -> SplitTuning | DecodeTuning:
@@ -99,6 +103,13 @@ def split_tuning(ctx: Lowering, a: Attention) -> SplitTuning | DecodeTuning:
     return tuning
 
 
+def takes_rotation(ctx: Lowering, a: Attention) -> bool:
+    """True if the kernel for node `a` rotates: four pairs of dimensions at a time, in two vec4s."""
+    width = a.rotation.width if a.rotation else 0
+    whole = width > 0 and width % 8 == 0 and a.head_dim % 8 == 0
+    return whole and isinstance(split_tuning(ctx, a), DecodeTuning)
+
+
 def split(ctx: Lowering, a: Attention, enabled: Expr, reason: str) -> list[Dispatch]:
     """Return the kernel of the splits, and attention_combine if there can be more than one."""
     t = split_tuning(ctx, a)
@@ -112,9 +123,10 @@ def split(ctx: Lowering, a: Attention, enabled: Expr, reason: str) -> list[Dispa
         Param("rounds", "u32", rounds),
         Param("chunk", "u32", t.chunk),
         Param("splits", "u32", splits),
+        *(() if a.rotation is None else (Param("magnitude", "f32", a.rotation.magnitude),)),
     )
     kernel_key = key(
-        t.kernel, head_dim=a.head_dim, partial=most > 1, **t.axes(), **common_axes(ctx, a)
+        t.kernel, head_dim=a.head_dim, partial=most > 1, **t.axes(a), **common_axes(ctx, a)
     )
     grid = (combine("*", splits, enabled), a.kv_heads * rounds, combine("*", a.batch, a.tokens))
     reason += f"; {a.group} query heads share a read of K and V"

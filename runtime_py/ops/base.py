@@ -146,6 +146,7 @@ class Lowering(Protocol):
 Check: TypeAlias = Callable[[Graph, Node], "str | None"]
 ShapeRule: TypeAlias = Callable[[Graph, Node], "tuple[Shape, ...]"]
 Lower: TypeAlias = Callable[[Lowering, Node], "list[Dispatch]"]
+TakeOver: TypeAlias = Callable[[Lowering, Node, Node], "list[Dispatch] | None"]
 
 
 @dataclass(frozen=True)
@@ -158,6 +159,9 @@ class OpDef:
     its first
     input's bytes under another shape, which needs none. `private` marks an op that writes a buffer
     for none but its own next run: nobody misses it in a step that does not want its output.
+    `take_over(ctx, before, node)` returns dispatches that do the work of the node just before as
+    well, or None. Only `node` reads what that one gives, so its outputs need not come to be; what
+    it writes to buffers must.
     """
 
     name: str
@@ -170,3 +174,4 @@ class OpDef:
     alias: bool = False
     mutates: bool = False
     private: bool = False
+    take_over: TakeOver | None = None

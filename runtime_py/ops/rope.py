@@ -2,7 +2,8 @@
 
 Input:  `rope(x[B,S,H,D], inv_freq[R/2])`,
         `rope_qkv_update(qkv[B,S,(Hq+2Hkv)*D], inv_freq, k_cache, v_cache)`.
-Output: one dispatch a node. Way of the data: rows of `ops.registry`.
+Output: one dispatch a node; none for a `rope_qkv_update` that attention takes over
+(`ops.attention_rotary`). Way of the data: rows of `ops.registry`.
 
 Only the first R of D dimensions turn. Pairs are (i, i + R/2) ("rotate half") or (2i, 2i + 1)
 ("interleaved"); the angle of pair i at token s is (input_pos + s) * inv_freq[i] (Su et al. 2021,

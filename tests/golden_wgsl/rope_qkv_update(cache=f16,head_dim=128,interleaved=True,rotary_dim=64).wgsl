@@ -75,12 +75,16 @@ fn pair(i: u32) -> vec2u {
     return vec2u(2u * i, 2u * i + 1u);
 }
 
+fn turn(position: u32, frequency: f32, v: vec2f) -> vec2f {
+    let angle = rotation(position, frequency) * params.scale;
+    return vec2f(v.x * angle.y - v.y * angle.x, v.y * angle.y + v.x * angle.x);
+}
+
 fn rotate(i: u32, position: u32, v: vec2f) -> vec2f {
     if (i >= 32u) {
         return v;
     }
-    let turn = rotation(position, inv_freq[i]) * params.scale;
-    return vec2f(v.x * turn.y - v.y * turn.x, v.y * turn.y + v.x * turn.x);
+    return turn(position, inv_freq[i], v);
 }
 
 @compute @workgroup_size(64)

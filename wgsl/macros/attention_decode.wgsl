@@ -4,7 +4,9 @@
     query, stage_query  Q into registers, from there into workgroup memory: between them other loads can start
     fetch       K and V of a tile into registers; past the split's end, its last key again
     products    four threads share a key: each writes its quarter of the products of all heads to `quarters`
+    scores      the scores of the tile's keys, LOWEST past its end
     values      weight times V added to the sums o<head> of this thread's slice, against the slice's own maximum
+    join        the sums of all slices against their common maximum, and the results
 -#}
 {% macro plus(name, n) -%}
 {{ name }}{{ " + %du" % n if n }}
@@ -71,6 +73,20 @@
 {% endfor %}
 {% endmacro %}
 
+{% macro scores(heads, tile, threads) %}
+        for (var i = lane; i < {{ heads * tile }}u; i += {{ threads }}u) {
+            let key = i % {{ tile }}u;
+            var s = LOWEST;
+            if (key < count) {
+                let p = (key * {{ heads }}u + i / {{ tile }}u) * 4u;
+                let product = (quarters[p] + quarters[p + 1u]) + (quarters[p + 2u] + quarters[p + 3u]);
+                let head = group_head + min(first_head + i / {{ tile }}u, last_head);
+                s = score(product, batch, head, token, start + key);
+            }
+            scores[i] = s;
+        }
+{% endmacro %}
+
 {% macro values(value_loads, heads, slices, tile) %}
 {% for g in range(heads) %}
         {
@@ -98,4 +114,42 @@
 {% endfor %}
         }
 {% endfor %}
+{% endmacro %}
+
+{% macro join(heads, slices, U, threads, partial) %}
+    if (lane < {{ slices * U }}u) {
+{% for g in range(heads) %}
+        results[(slice * {{ heads }}u + {{ g }}u) * {{ U }}u + column] = o{{ g }};
+        if (column == 0u) {
+            peaks[{{ g * slices }}u + slice] = peak{{ g }};
+            totals[{{ g * slices }}u + slice] = total{{ g }};
+        }
+{% endfor %}
+    }
+    workgroupBarrier();
+    for (var i = lane; i < {{ heads * U }}u; i += {{ threads }}u) {
+        let g = i / {{ U }}u;
+        let head = group_head + min(first_head + g, last_head);
+        var peak = LOWEST;
+        for (var n = 0u; n < {{ slices }}u; n++) {
+            peak = max(peak, peaks[g * {{ slices }}u + n]);
+        }
+        var total = 0.0;
+        var o = vec4f(0.0);
+        for (var n = 0u; n < {{ slices }}u; n++) {
+            let shrink = exp(peaks[g * {{ slices }}u + n] - peak);
+            total += shrink * totals[g * {{ slices }}u + n];
+            o += shrink * results[n * {{ heads * U }}u + i];
+        }
+{% if partial %}
+        let row = (group.z * params.q_heads + head) * params.splits + split;
+        sums[row * {{ U }}u + i % {{ U }}u] = o;
+        if (i % {{ U }}u == 0u) {
+            stats[row] = vec2f(peak, total);
+        }
+{% else %}
+        let start = batch * params.y_b + token * params.y_s + head * params.y_h;
+        sums[start + i % {{ U }}u] = select(o / total, vec4f(0.0), total == 0.0);
+{% endif %}
+    }
 {% endmacro %}
