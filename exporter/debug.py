@@ -6,8 +6,8 @@ Output: a line for every node on stderr; `InternalError` at the first that diffe
 Way of the data: `run` -> debug -> runtime_py.reference.
 
 Every value is kept to the step's end, so that slots are not shared and no kernel takes over another
-node: a fault that goes away here is one of memory if it also goes with `scratch_pool=False`, and one
-of a merged kernel (`report()` names them) if it does not.
+node: a fault that goes away here is one of memory if it also goes with `scratch_pool=False`, and
+one of a merged kernel (`report()` names them) if it does not.
 
     outputs = Comparison(folder).step(inputs, {"S": 3}, outputs)     # the graph's own outputs
 """
