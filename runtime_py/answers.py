@@ -32,14 +32,15 @@ class Answers:
         self._open: dict[int, Answer] = {}
 
     def ask(self, start: Callable[..., object], *arguments: object) -> Answer:
-        """Call `start(ticket, *arguments)` and return its answer to come, which is awaited once."""
+        """Call `start(ticket, *arguments)` and return its answer to come, which is awaited once;
+        what `start` raises is raised there.
+        """
         ticket, answer = next(self._tickets), Answer()
         self._open[ticket] = answer
         try:
             start(ticket, *arguments)
-        except BaseException:
-            del self._open[ticket]
-            raise
+        except Exception as error:
+            self.settle(ticket, None, error)
         return answer
 
     def settle(self, ticket: int, value: Any = None, error: BaseException | None = None) -> None:

@@ -117,7 +117,7 @@ class Planner:
         take_over = None if after is None else registry[after.op].take_over
         if after is None or take_over is None:
             return None
-        if any(self._reads[name] > after.inputs.count(name) for name in node.outputs):
+        if any(self._reads[name] > 1 for name in node.outputs):
             return None
         return take_over(self, node, after)
 

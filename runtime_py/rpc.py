@@ -65,7 +65,7 @@ async def handle(method: str, params_json: str, emit: Emit, blobs: Any) -> str:
         return json.dumps({"result": result})
     except TabfireError as error:
         return json.dumps({"error": error.to_dict()})
-    except Exception as error:  # the boundary: whatever it is must reach the page
+    except (Exception, asyncio.CancelledError) as error:  # the boundary: all must reach the page
         wrapped = InternalError(f"{type(error).__name__}: {error}", hint="this is a bug in tabfire")
         return json.dumps({"error": {**wrapped.to_dict(), "detail": traceback.format_exc()}})
 

@@ -94,13 +94,14 @@ def test_a_failure_is_raised_where_it_is_awaited() -> None:
     run(main)
 
 
-def test_a_start_that_fails_leaves_no_ticket() -> None:
+def test_a_start_that_fails_fails_its_answer_and_leaves_no_ticket() -> None:
     def start(_: int) -> None:
         raise ValueError("no")
 
     async def main(js: Asked) -> None:
+        answer = js.answers.ask(start)  # raised where it is awaited, so that one `try` sees all
         with pytest.raises(ValueError, match="no"):
-            js.answers.ask(start)
+            await answer
         with pytest.raises(KeyError):
             js.answers.settle(1)
 

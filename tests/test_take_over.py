@@ -87,6 +87,7 @@ def other_caches(given: Graph) -> Graph:
 KEPT_APART: Mapping[str, tuple[Change, Interval]] = {
     "q is an output": (with_every_value, (1, 1)),
     "q has another reader": (reader, (1, 1)),
+    "q is the mask as well": (attend(inputs=("q", "k", "v", "q")), (1, 1)),
     "a node between": (between, (1, 1)),
     "other caches": (other_caches, (1, 1)),
     "caches the wrong way round": (attend(inputs=("q", "v", "k")), (1, 1)),
