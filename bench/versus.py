@@ -29,7 +29,8 @@ from typing import Any
 
 from bench.table import Visit, faults, ratios, render, summarise
 from bench.visits import BenchServer, Message, Visits
-from exporter.hosts.archive import ROOT
+from exporter.hosts.archive import ROOT, build_archive
+from exporter.hosts.snapshot import Snapshots
 from runtime_py import __version__
 
 TEXT = "The capital of France is"
@@ -61,7 +62,9 @@ def main() -> None:
     """Run the comparison that the command line asks for."""
     arguments = parser().parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # else a browser would stay behind
-    with BenchServer(peer_files(arguments)) as server:
+    snapshots = Snapshots()
+    snapshots.make(build_archive())  # as a server has it that runs for a while
+    with BenchServer(peer_files(arguments), snapshots) as server:
         say = print if not arguments.json else lambda *words: print(*words, file=sys.stderr)
         outcome = compare(server, arguments, say)
         if not arguments.json:

@@ -32,6 +32,7 @@ from exporter.hosts.browser import find_browser
 from exporter.hosts.chromium import browser_flags
 from exporter.hosts.handler import CSP, Handler
 from exporter.hosts.server import Server
+from exporter.hosts.snapshot import Snapshots
 
 PAGES = pathlib.Path(__file__).resolve().parent / "peers"
 # wllama starts its worker from a blob; every page gets the same policy, tabfire's too.
@@ -76,8 +77,10 @@ class BenchHandler(Handler):
 class BenchServer(Server):
     """The local server with the comparison's places. `files` maps a name to a path on disk."""
 
-    def __init__(self, files: Mapping[str, pathlib.Path]) -> None:
-        super().__init__()
+    def __init__(
+        self, files: Mapping[str, pathlib.Path], snapshots: Snapshots | None = None
+    ) -> None:
+        super().__init__(snapshots=snapshots)
         self.RequestHandlerClass = BenchHandler
         self.files = dict(files)
         self.plans: list[Message] = []

@@ -19,8 +19,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from exporter import headless, profiling
+from exporter.hosts.archive import build_archive
 from exporter.hosts.host import KINDS
 from exporter.hosts.server import WEB, Server
+from exporter.hosts.snapshot import Snapshots
 from runtime_py.errors import HostError, TabfireError
 
 COMMANDS = ("serve", "run", "bench")
@@ -119,7 +121,9 @@ def serve(args: argparse.Namespace) -> None:
     """Serve the page until Ctrl-C."""
     if not (WEB / "node_modules" / "pyodide").is_dir():
         raise HostError("web/node_modules has no Pyodide", hint="run `npm ci` in web/")
-    with Server(args.port, models=args.models) as server:
+    snapshots = Snapshots()
+    with Server(args.port, models=args.models, snapshots=snapshots) as server:
+        snapshots.find(build_archive())  # makes one for the first visit
         names = [entry["name"] for entry in server.index()["models"]]
         print(f"tabfire at {server.origin}/   (Ctrl-C stops)")
         print(f"models in {args.models}: {', '.join(names) or 'none yet'}", flush=True)

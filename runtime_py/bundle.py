@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 from runtime_py.errors import BadBundleError, IntegrityError
 from runtime_py.graph import check_graph
 from runtime_py.ops import registry
-from runtime_py.schema import Graph, Manifest
+from runtime_py.schema import File, Graph, Manifest
 
 Read: TypeAlias = "Callable[[str], Awaitable[bytes]]"
 GRAPH_FILE = "graph.json"
@@ -44,6 +44,10 @@ class Bundle:
         check_graph(graph, registry, {f.path: f.size_bytes for f in manifest.files.values()})
         return Bundle(manifest, graph, read)
 
+    def file(self, path: str) -> File:
+        """Return the manifest's entry for a file; raises `BadBundleError` if there is none."""
+        return _entry(self.manifest, path)
+
     async def read_text(self, path: str) -> str:
         """Return a text file of the bundle, integrity checked."""
         return (await read_checked(self.manifest, self.read, path)).decode("utf-8")
@@ -52,9 +56,7 @@ class Bundle:
 async def read_checked(manifest: Manifest, read: Read, path: str) -> bytes:
     """Return the bytes of `path`; raises `IntegrityError` unless size and sha256 are the
     manifest's."""
-    if path not in manifest.files:
-        raise BadBundleError(f"manifest.json does not list {path!r}")
-    entry, data = manifest.files[path], await read(path)
+    entry, data = _entry(manifest, path), await read(path)
     if len(data) != entry.size_bytes:
         raise IntegrityError(f"{path} has {len(data)} bytes, its manifest says {entry.size_bytes}")
     digest = hashlib.sha256(data).hexdigest()
@@ -64,6 +66,12 @@ async def read_checked(manifest: Manifest, read: Read, path: str) -> bytes:
             hint="download or export the bundle again",
         )
     return data
+
+
+def _entry(manifest: Manifest, path: str) -> File:
+    if path not in manifest.files:
+        raise BadBundleError(f"manifest.json does not list {path!r}")
+    return manifest.files[path]
 
 
 def _parse(path: str, data: bytes) -> Any:

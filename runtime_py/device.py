@@ -12,16 +12,18 @@ step makes none.
 
 from __future__ import annotations
 
+import array
 import asyncio
 import contextlib
 import functools
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any
 
 import js
 import tabfire_ahead
+import tabfire_groups
 import tabfire_loop
 import tabfire_profile
 import tabfire_replay
@@ -43,6 +45,11 @@ STORAGE = STORAGE_BIT | COPY_SRC | COPY_DST
 UNIFORM = UNIFORM_BIT | COPY_DST
 STAGING = MAP_READ | COPY_DST
 COMPUTE_STAGE = 4
+SCOPES = {
+    "validation": InternalError,
+    "out-of-memory": OutOfMemoryError,
+    "internal": InternalError,
+}
 LOSS_S = 0.5  # how long after a rejected promise the news of a lost device may come
 WANTED_FEATURES = (
     "shader-f16",
@@ -70,6 +77,7 @@ class Device:
         self.waited_ms = 0.0
         self.lost = ""
         self._told_of_loss = asyncio.Event()
+        self._noted: list[tuple[str, dict[str, Any]]] = []
         self._layouts: dict[tuple[tuple[str, ...], bool], tuple[Any, Any]] = {}
         self._on_lost = create_proxy(self._remember_loss)
         handle.lost.then(self._on_lost)
@@ -117,19 +125,28 @@ class Device:
     async def scope(self, what: str) -> AsyncIterator[None]:
         """Run the body in error scopes; raises a typed error if the device complained about
         `what`."""
-        kinds = ("validation", "out-of-memory", "internal")
-        for kind in kinds:
+        with self.noted(what):
+            yield
+        await self.settle()
+
+    @contextlib.contextmanager
+    def noted(self, what: str) -> Iterator[None]:
+        """Run the body in error scopes; what the device says of `what` is for `settle` to raise."""
+        for kind in SCOPES:
             self.handle.pushErrorScope(kind)
         try:
             yield
         finally:
-            found = [(kind, await self.handle.popErrorScope()) for kind in reversed(kinds)]
-        for kind, error in found:
-            if error is not None:
-                message = f"{what}: {error.message}"
-                raise (
-                    OutOfMemoryError(message) if kind == "out-of-memory" else InternalError(message)
-                )
+            popped = {kind: self.handle.popErrorScope() for kind in reversed(SCOPES)}
+            self._noted.append((what, popped))
+
+    async def settle(self) -> None:
+        """Raise a typed error if the device complained about what was noted so far."""
+        noted, self._noted = self._noted, []
+        for what, popped in noted:
+            for kind, promise in popped.items():
+                if (error := await promise) is not None:
+                    raise SCOPES[kind](f"{what}: {error.message}")
 
     def buffer(self, label: str, size_bytes: int, usage: int) -> Any:
         """Return a new GPU buffer of at least `size_bytes`, owned by the caller."""
@@ -178,16 +195,28 @@ class Device:
         texts: dict[str, str] = json.loads(tabfire_ahead.knownTexts(self.url))
         return texts
 
-    def group(self, layout: Any, resources: Sequence[tuple[Any, int, int | None]]) -> Any:
-        """Return a bind group over `(buffer, offset_bytes, size_bytes or None)` in binding
-        order."""
-        entries = []
-        for i, (buffer, offset, size) in enumerate(resources):
-            resource: dict[str, Any] = {"buffer": buffer, "offset": offset}
-            if size is not None:
-                resource["size"] = size
-            entries.append({"binding": i, "resource": resource})
-        return self.handle.createBindGroup(_object(layout=layout, entries=entries))
+    def groups(
+        self, groups: Sequence[tuple[Any, Sequence[tuple[Any, int, int | None]]]]
+    ) -> list[Any]:
+        """Return bind groups, made in one call: of each its layout and, in binding order,
+        `(buffer, offset_bytes, size_bytes or None)`.
+        """
+        seen: dict[int, int] = {}  # by identity: of a JS object there is one proxy here
+        objects: list[Any] = []
+        numbers = array.array("d")  # an offset may pass 2^31
+
+        def index(item: Any) -> int:
+            if id(item) not in seen:
+                seen[id(item)] = len(objects)
+                objects.append(item)
+            return seen[id(item)]
+
+        for layout, resources in groups:
+            numbers.extend((index(layout), len(resources)))
+            for buffer, offset, size in resources:
+                numbers.extend((index(buffer), offset, -1 if size is None else size))
+        made = tabfire_groups.makeGroups(self.handle, _convert(objects), to_js(numbers))
+        return list(made)
 
     def program(self, spec: dict[str, Any]) -> Any:
         """Return a `Program` of web/replay.js."""

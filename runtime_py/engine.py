@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from runtime_py import philox
+from runtime_py.bundle import Bundle
+from runtime_py.bundle_text import BundleText
 from runtime_py.chat import ChatTemplate, Message
 from runtime_py.context import Context
 from runtime_py.debug import COMPARE
@@ -31,7 +33,7 @@ from runtime_py.sampling import SamplingOptions
 from runtime_py.schema import Manifest
 from runtime_py.stops import stop_token_ids
 from runtime_py.tensor import Tensor
-from runtime_py.tokenizer import Backend, Tokenizer
+from runtime_py.tokenizer import Tokenizer
 from runtime_py.turns import Turns
 
 if TYPE_CHECKING:
@@ -79,11 +81,21 @@ class Engine:
                 "the steps in question",
             )
 
-        session = await Session.load(url, options, progress, with_next_token)
+        text, session = BundleText(), None
+
+        async def read_text(bundle: Bundle) -> None:
+            nonlocal text
+            text = await BundleText.read(
+                bundle, lambda path: JsBackend.load(url, bundle.file(path))
+            )
+
         try:
-            return await _assemble(session, JsBackend)
+            session = await Session.load(url, options, progress, with_next_token, read_text)
+            return await _assemble(session, text)
         except BaseException:
-            session.close()
+            text.close()
+            if session is not None:
+                session.close()
             raise
 
     def generate(
@@ -209,9 +221,7 @@ class Engine:
     def close(self) -> None:
         """Abort what runs and free the session and the tokenizer."""
         self.abort()
-        close_backend = getattr(self.tokenizer and self.tokenizer.backend, "close", None)
-        if close_backend is not None:
-            close_backend()
+        BundleText(self.tokenizer).close()
         if self.session is not None:
             self.session.close()
 
@@ -237,26 +247,18 @@ class _Call:
         return
 
 
-async def _assemble(session: Any, make_backend: Callable[[str], Backend]) -> Engine:
-    """Return the engine of a loaded session, with what its manifest says about text."""
+async def _assemble(session: Any, text: BundleText) -> Engine:
+    """Return the engine of a loaded session."""
     manifest: Manifest = session.bundle.manifest
-    text, generation = manifest.text, manifest.generation
-    tokens = {name: token for name, token in (text.get("special_tokens") or {}).items() if token}
-    model, tokenizer, template = SessionModel(session), None, None
+    model, tokenizer = SessionModel(session), text.tokenizer
     await model.prepare()
-    if text.get("tokenizer"):
-        backend = make_backend(await session.bundle.read_text(text["tokenizer"]))
-        tokenizer = Tokenizer(backend, tokens.get("bos_token", "") if text.get("add_bos") else "")
-        if text.get("chat_template"):
-            source = await session.bundle.read_text(text["chat_template"])
-            template = ChatTemplate(source, tokens, tokenizer.specials)
     specials = {name: token.id for name, token in tokenizer.specials.items()} if tokenizer else {}
     return Engine(
         model,
         tokenizer,
-        template,
-        stop_ids=stop_token_ids(text, generation, specials),
-        defaults=SamplingOptions.from_generation(generation),
+        text.template,
+        stop_ids=stop_token_ids(manifest.text, manifest.generation, specials),
+        defaults=SamplingOptions.from_generation(manifest.generation),
         session=session,
     )
 

@@ -1,13 +1,14 @@
 """The tokenizer library of the browser, behind the `Backend` protocol.
 
-Input:  the text of tokenizer.json. Output: a `Backend` whose every call returns plain Python data.
+Input:  a bundle's URL and its entry for tokenizer.json, whose text never enters the Python heap.
+Output: a `Backend` whose every call returns plain Python data.
 Way of the data: web/tokenizer.js -> **js_tokenizer** -> `tokenizer`. Imported only under Pyodide,
 by `engine`.
 
 A JS object lives as long as Python holds it: the array of ids goes when a call returns, the
 tokenizer on `close`.
 
-    tokenizer = Tokenizer(JsBackend(text))
+    tokenizer = Tokenizer(await JsBackend.load("/models/smollm2", entry))
 """
 
 from __future__ import annotations
@@ -15,24 +16,38 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from runtime_py.device_facts import typed
 from runtime_py.errors import TokenizerError
+from runtime_py.schema import File
 
 
 class JsBackend:
     """Wraps what `create` of web/tokenizer.js returns; holds it until `close`."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, handle: Any) -> None:
+        self._handle: Any = handle
+        self._encode: Any = self._handle.encode
+        self._id_to_token: Any = self._handle.idToToken
+
+    @staticmethod
+    async def load(url: str, entry: File) -> JsBackend:
+        """Return the tokenizer in a file of the bundle at `url`: perhaps one that was made while
+        Python started. Raises `IntegrityError`, `BadBundleError` or `TokenizerError`.
+        """
         import tabfire_tokenizers
         from pyodide.ffi import JsException
 
+        base = url.rstrip("/")
         try:
-            self._handle: Any = tabfire_tokenizers.create(text)
+            return JsBackend(
+                await tabfire_tokenizers.load(base, entry.path, entry.size_bytes, entry.sha256)
+            )
         except JsException as error:
+            if error.name == "TabfireFault":
+                raise typed(error) from error
             raise TokenizerError(
                 f"tokenizer.json cannot be read: {error}", hint="export the model again"
             ) from error
-        self._encode: Any = self._handle.encode
-        self._id_to_token: Any = self._handle.idToToken
 
     def encode(self, text: str, first: bool) -> list[int]:
         """Return the ids of `text`, in which no special token is looked for."""

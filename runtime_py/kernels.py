@@ -94,27 +94,22 @@ def is_legal(legal: str, value: Axis) -> bool:
     return str(value) in [item.strip() for item in legal.split(",")]
 
 
-class KernelLibrary:
-    """The templates of one folder; rendering is cached by key.
+class Templates:
+    """The templates of one folder, each read and compiled once; `templates` shares them."""
 
-    `known` holds texts by `str(key)` that the same templates gave before: they are not rendered.
-    """
-
-    def __init__(
-        self, root: pathlib.Path = DEFAULT_ROOT, known: Mapping[str, str] | None = None
-    ) -> None:
-        self.root, self.known = root, known or {}
-        self._environment = jinja2.Environment(
+    def __init__(self, root: pathlib.Path) -> None:
+        self.root = root
+        self.environment = jinja2.Environment(
             loader=jinja2.FileSystemLoader(str(root)),
             undefined=jinja2.StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,
             keep_trailing_newline=True,
             autoescape=False,
+            auto_reload=False,
         )
-        self._environment.filters["f32"] = wgsl_float
+        self.environment.filters["f32"] = wgsl_float
         self.header: Callable[[str], Header] = functools.cache(self._read_header)
-        self.render: Callable[[KernelKey], str] = functools.cache(self._render)
 
     def names(self) -> list[str]:
         """Return the stems of all templates."""
@@ -125,6 +120,37 @@ class KernelLibrary:
         if not path.exists():
             raise InternalError(f"there is no template wgsl/{kernel}.wgsl")
         return parse_header(kernel, path.read_text(encoding="utf-8"))
+
+
+@functools.cache
+def templates(root: pathlib.Path) -> Templates:
+    """Return the templates in `root`: an edit of one shows in the next process."""
+    return Templates(root)
+
+
+def compile_templates() -> None:
+    """Compile the runtime's templates: for a snapshot of Python's memory (web/snapshot.js)."""
+    library = templates(DEFAULT_ROOT)
+    for name in library.names():
+        library.header(name)
+    for name in library.environment.list_templates(extensions=["wgsl"]):
+        library.environment.get_template(name)
+
+
+class KernelLibrary:
+    """The kernels of one session; rendering is cached by key.
+
+    `known` holds texts by `str(key)` that the same templates gave before: they are not rendered.
+    """
+
+    def __init__(
+        self, root: pathlib.Path = DEFAULT_ROOT, known: Mapping[str, str] | None = None
+    ) -> None:
+        self.root, self.known = root, known or {}
+        self._templates = templates(root)
+        self.header: Callable[[str], Header] = self._templates.header
+        self.names: Callable[[], list[str]] = self._templates.names
+        self.render: Callable[[KernelKey], str] = functools.cache(self._render)
 
     def check(self, key: KernelKey) -> None:
         """Raise `InternalError` unless the key gives each axis of its template a legal value."""
@@ -141,7 +167,7 @@ class KernelLibrary:
         if str(key) in self.known:
             return self.known[str(key)]
         self.check(key)
-        template = self._environment.get_template(f"{key.kernel}.wgsl")
+        template = self._templates.environment.get_template(f"{key.kernel}.wgsl")
         text = template.render(dict(key.axes))
         return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 

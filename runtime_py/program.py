@@ -116,13 +116,13 @@ class Program:
         plan: Plan,
         device: Device,
         buffers: Mapping[str, Any],
-        pipelines: Mapping[KernelKey, Any],
         inputs: Sequence[Port],
         outputs: Sequence[Port],
     ) -> None:
         self.plan, self.device, self.buffers = plan, device, buffers
         self.outputs = tuple(outputs)
         self.inline: dict[str, int] = {}
+        self._under_way = False  # a step whose outputs did not come to who asked
         self._words = Words()
         blocks = [self._words.block(d.params) if d.params else -1 for d in plan.dispatches]
         self._param_bytes = len(self._words.data)
@@ -130,8 +130,9 @@ class Program:
         self._spec = {
             "params": self._params,
             "paramWords": self._param_bytes // 4,
-            "pipelines": [pipelines[d.key] for d in plan.dispatches],
-            "groups": [self._group(d, at) for d, at in zip(plan.dispatches, blocks, strict=True)],
+            "groups": device.groups(
+                [self._group(d, at) for d, at in zip(plan.dispatches, blocks, strict=True)]
+            ),
             "grids": [self._words.grid(d.grid) for d in plan.dispatches],
         }
         self._spec["outputs"], staging_bytes = self._output_specs()
@@ -141,7 +142,11 @@ class Program:
         self._spec["wordCount"] = len(self._words.data) // 4
         self._words.freeze()
         self._spec["staging"] = self._staging = device.buffer("staging", staging_bytes, STAGING)
-        self.js = device.program(self._spec)
+
+    def link(self, pipelines: Mapping[KernelKey, Any]) -> None:
+        """Give the program its pipelines, without which no step runs: they may come last."""
+        self._spec["pipelines"] = [pipelines[d.key] for d in self.plan.dispatches]
+        self.js = self.device.program(self._spec)
         self._js_words, self._js_run = self.js.bytes, self.js.run
         self._js_results = [self.js.view(spec["at"], spec["size"]) for spec in self._fixed()]
 
@@ -172,8 +177,8 @@ class Program:
         """Run one step at these symbol values; the outputs with the bits `wanted` lie in
         `output_bytes` afterwards.
         """
-        self._js_words.assign(self.step_words(values, wanted))
         device = self.device
+        await self._begin(values, wanted)
         if replay == "python":
             self._submit_from_python()
             await device.guard(self.js.read())
@@ -181,13 +186,25 @@ class Program:
         else:
             await device.ask(self._js_run)
             device.calls += 1  # assign
+        self._under_way = False
 
     async def profile(self, values: Mapping[str, int], wanted: int = EVERYTHING) -> list[float]:
         """Run one step with timestamps and return the nanoseconds of every dispatch, 0 for those
         that it does not need.
         """
+        await self._begin(values, wanted)
+        times = list(await self.device.profile(self.js))
+        self._under_way = False
+        return times
+
+    async def _begin(self, values: Mapping[str, int], wanted: int) -> None:
+        """Hand over `words`, after the outputs of a step that nobody waits for any more: a task
+        that was cancelled leaves them on their way.
+        """
+        if self._under_way:
+            await self.js.reading
+        self._under_way = True
         self._js_words.assign(self.step_words(values, wanted))
-        return list(await self.device.profile(self.js))
 
     def output_bytes(self, index: int, size_bytes: int) -> memoryview:
         """Return the bytes of output `index` of the last step, which wanted it."""
@@ -225,14 +242,16 @@ class Program:
         compute.end()
         self.js.finish(encoder)
 
-    def _group(self, dispatch: Dispatch, block: int) -> Any:
+    def _group(
+        self, dispatch: Dispatch, block: int
+    ) -> tuple[Any, list[tuple[Any, int, int | None]]]:
         layout, _ = self.device.layouts([b.access for b in dispatch.bindings], block >= 0)
         resources: list[tuple[Any, int, int | None]] = [
             (self.buffer(b.value), b.offset_bytes, b.size_bytes) for b in dispatch.bindings
         ]
         if block >= 0:
             resources.append((self._params, block, BLOCK_BYTES))
-        return self.device.group(layout, resources)
+        return layout, resources
 
     def buffer(self, name: str) -> Any:
         """Return the GPU buffer that holds value `name` in this program."""

@@ -60,11 +60,11 @@ def load_phases(
     before    spans {name: {start, end}} of the worker, by its clock: "download" began first, and a
               phase that was over by then (Python's start, for a second load) is left out
     shift_ms  what to add to Python's clock to get the worker's
-    end_ms    the end of the load by Python's clock; what came after the session is "text"
+    end_ms    the end of the load by Python's clock; what came after the session is "finish"
     """
     spans = {name: (span["start"], span["end"]) for name, span in before.items()}
     own = dict(session.resources.phases)
-    own["text"] = (own.pop("load")[1], end_ms)
+    own["finish"] = (own.pop("load")[1], end_ms)
     spans |= {name: (start + shift_ms, end + shift_ms) for name, (start, end) in own.items()}
     zero = (
         spans["download"][0] if "download" in spans else min(start for start, _ in spans.values())

@@ -11,18 +11,21 @@ Way of the data: `bundle` + `plan` + `kernels` meet in resources; `session` asks
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from runtime_py import debug, symbols
 from runtime_py import device as gpu
 from runtime_py.bundle import Bundle
+from runtime_py.compiling import Compiling
 from runtime_py.device import STORAGE, Device
+from runtime_py.errors import TabfireError
 from runtime_py.graph import value_bytes
-from runtime_py.kernels import KernelLibrary, require_features
+from runtime_py.kernels import KernelLibrary
 from runtime_py.memory import SlotPool
-from runtime_py.ops.base import Dispatch, KernelKey
+from runtime_py.ops.base import KernelKey
 from runtime_py.options import SessionOptions
 from runtime_py.plan import Plan, make_plan, stored_values
 from runtime_py.program import Program
@@ -30,6 +33,7 @@ from runtime_py.schema import Value
 from runtime_py.symbols import Interval
 
 Progress = Callable[[str, int, int], None]
+Meanwhile = Callable[[], Awaitable[None]]
 
 
 class Resources:
@@ -49,23 +53,40 @@ class Resources:
         self.fixed: dict[str, Any] = {}
         self._slots: list[Any] = []
 
-    async def fill(self, url: str, progress: Progress | None) -> None:
-        async with self.device.scope("creating the weight and state buffers"):
+    async def fill(
+        self, url: str, progress: Progress | None, meanwhile: Meanwhile | None = None
+    ) -> None:
+        """Stream the weights and make the programs of a load; `meanwhile` begins once all
+        pipelines have been asked for, when this thread has nothing to do but wait for them.
+        """
+        with self.device.noted("creating the weight and state buffers"):
             for name in [*self.graph.constants, *self.graph.buffers]:
                 size = static_bytes(self.values[name])
                 self.fixed[name] = self.device.buffer(name, size, STORAGE)
-        await asyncio.gather(self._stream(url, progress), self._prepare(progress))
+        asked = asyncio.Event()
+        streaming = self._stream(url, progress, asked)
+        preparing = self._prepare(progress, meanwhile, asked)
+        await asyncio.gather(streaming, preparing, self.device.settle())
 
-    async def _prepare(self, progress: Progress | None) -> None:
+    async def _prepare(
+        self, progress: Progress | None, meanwhile: Meanwhile | None, asked: asyncio.Event
+    ) -> None:
         self.debug.tell(debug.PLAN, lambda: debug.graph_lines(self.graph))
         at_load: Sequence[Mapping[str, Interval]] = self.graph.specializations
         if self.options.debug == debug.COMPARE:
             at_load = ()  # every value of a long step would be an output: only what is asked for
         elif not at_load and not self._sizing_symbols():
             at_load = [{}]  # no extent ever changes: one program serves every step
-        await self._make_programs(at_load, progress)
+        try:
+            await self._make_programs(at_load, progress, meanwhile, asked)
+        finally:
+            asked.set()
 
-    async def _stream(self, url: str, progress: Progress | None) -> None:
+    async def _stream(self, url: str, progress: Progress | None, asked: asyncio.Event) -> None:
+        """Stream the weights once the pipelines are `asked` for: shards that wait here already are
+        written at once, which keeps this thread and the GPU's busy.
+        """
+        await asked.wait()
         start = gpu.now_ms()
         files: dict[str, dict[str, Any]] = {}
         for name, constant in self.graph.constants.items():
@@ -128,21 +149,44 @@ class Resources:
         return program
 
     async def _make_programs(
-        self, at: Sequence[Mapping[str, Interval]], progress: Progress | None
+        self,
+        at: Sequence[Mapping[str, Interval]],
+        progress: Progress | None,
+        meanwhile: Meanwhile | None = None,
+        asked: asyncio.Event | None = None,
     ) -> list[Program]:
-        """Return a program for each of `at`; all their kernels compile at once."""
-        start = gpu.now_ms()
+        """Return a program for each of `at`. The kernels of one plan compile while the next is
+        made, and all of them while the programs are bound to their buffers.
+        """
         caps = dataclasses.replace(self.device.caps, tuning=self.options.tuning)
         options = dataclasses.asdict(self.options)
-        plans = [make_plan(self.graph, caps, options, ranges, self.pool) for ranges in at]
-        planned = gpu.now_ms()
-        await self._compile([d for plan in plans for d in plan.dispatches], progress)
-        compiled = gpu.now_ms()
-        made = [await self._bind(plan) for plan in plans]
+        plans: list[Plan] = []
+        compiling = Compiling(self.device, self.library, self.pipelines, self.debug, progress)
+        try:
+            for ranges in at:
+                start = gpu.now_ms()
+                plans.append(make_plan(self.graph, caps, options, ranges, self.pool))
+                self.note_phase("plan", start)
+                await compiling.ask_for(plans[-1].dispatches, is_last=len(plans) == len(at))
+            if asked is not None:
+                asked.set()
+            made = self._bind(plans)
+            if meanwhile is not None:
+                start = gpu.now_ms()
+                await meanwhile()
+                self.note_phase("text", start)
+            await compiling.end()
+            self.timings["render_ms"] = self.timings.get("render_ms", 0.0) + compiling.render_ms
+            self.note_phase("compile", *compiling.span)
+        except BaseException:
+            compiling.cancel()
+            with contextlib.suppress(TabfireError):  # nothing of it may be told to the next program
+                await self.device.settle()
+            raise
+        await self.device.settle()
+        for program in made:
+            program.link(self.pipelines)
         self.programs += made
-        self.note_phase("plan", start, planned)
-        self.note_phase("compile", planned, compiled)
-        self.note_phase("bind", compiled)
         for plan in plans:
             self.debug.tell(debug.PLAN, lambda plan=plan: debug.plan_lines(plan))  # type: ignore[misc]
             self.debug.tell(debug.STAGES, lambda plan=plan: self._sizes(plan))  # type: ignore[misc]
@@ -152,19 +196,16 @@ class Resources:
         sizes = f"{len(plan.dispatches)} dispatches, {self.pool.total_bytes} bytes of scratch"
         return f"program for {debug.spell(plan.ranges)}: {sizes}"
 
-    async def _bind(self, plan: Plan) -> Program:
-        async with self.device.scope(f"creating the buffers of a program for {plan.ranges}"):
+    def _bind(self, plans: Sequence[Plan]) -> list[Program]:
+        start = gpu.now_ms()
+        inputs, outputs = self.graph.inputs, self.graph.outputs
+        with self.device.noted(f"creating the buffers of programs for {[p.ranges for p in plans]}"):
             while len(self._slots) < len(self.pool.sizes_bytes):
                 size = self.pool.sizes_bytes[len(self._slots)]
                 self._slots.append(self.device.buffer(f"slot {len(self._slots)}", size, STORAGE))
-            return Program(
-                plan,
-                self.device,
-                self._buffers(plan),
-                self.pipelines,
-                self.graph.inputs,
-                self.graph.outputs,
-            )
+            made = [Program(p, self.device, self._buffers(p), inputs, outputs) for p in plans]
+        self.note_phase("bind", start)
+        return made
 
     async def bind(self, ranges: Mapping[str, Interval], buffers: Mapping[str, Any]) -> Program:
         """Return one more program over the plan for `ranges`, with the values named in `buffers`
@@ -174,35 +215,12 @@ class Resources:
         fitting = [p for p in plans if all(p.ranges[n] == span for n, span in ranges.items())]
         plan = fitting[0] if fitting else (await self.make_program(ranges, None)).plan
         bound = {**self._buffers(plan), **buffers}
-        return Program(plan, self.device, bound, self.pipelines, (), ())
+        made = Program(plan, self.device, bound, (), ())
+        made.link(self.pipelines)
+        return made
 
     def _buffers(self, plan: Plan) -> dict[str, Any]:
         return {**self.fixed, **{name: self._slots[slot] for name, slot in plan.places.items()}}
-
-    async def _compile(self, dispatches: Sequence[Dispatch], progress: Progress | None) -> None:
-        """Make the pipelines of `dispatches`, one a key, all at the same time."""
-        todo: dict[KernelKey, Dispatch] = {}
-        async with self.device.scope("creating the layouts"):
-            for dispatch in dispatches:
-                if dispatch.key not in self.pipelines and dispatch.key not in todo:
-                    self.device.layouts(_accesses(dispatch), bool(dispatch.params))
-                    todo[dispatch.key] = dispatch
-        done = 0
-
-        async def compile_one(key: KernelKey, dispatch: Dispatch) -> None:
-            nonlocal done
-            start = gpu.now_ms()
-            text = self.library.render(key)
-            self.timings["render_ms"] = self.timings.get("render_ms", 0.0) + gpu.now_ms() - start
-            self.debug.tell(debug.WGSL, lambda: f"kernel {key}:\n{text}")
-            require_features(key, text, self.device.caps)
-            accesses, params = _accesses(dispatch), bool(dispatch.params)
-            self.pipelines[key] = await self.device.pipeline(str(key), text, accesses, params)
-            done += 1
-            if progress:
-                progress("compile", done, len(todo))
-
-        await asyncio.gather(*(compile_one(key, dispatch) for key, dispatch in todo.items()))
 
     def note_phase(self, name: str, start_ms: float, end_ms: float | None = None) -> None:
         """Add a piece of work, ended now unless told, to `timings`, and to the span of `phases`."""
@@ -210,10 +228,6 @@ class Resources:
         first, last = self.phases.get(name, (start_ms, end_ms))
         self.phases[name] = (min(first, start_ms), max(last, end_ms))
         self.timings[f"{name}_ms"] = self.timings.get(f"{name}_ms", 0.0) + end_ms - start_ms
-
-
-def _accesses(dispatch: Dispatch) -> list[str]:
-    return [binding.access for binding in dispatch.bindings]
 
 
 def static_bytes(value: Value) -> int:

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from runtime_py import debug, symbols
@@ -54,12 +55,14 @@ class Session:
         options: Mapping[str, Any] | SessionOptions | None = None,
         progress: Progress | None = None,
         extend: Callable[[Graph], Graph] | None = None,
+        meanwhile: Callable[[Bundle], Awaitable[None]] | None = None,
     ) -> Session:
         """Return a session for the bundle at `url`, its weights on the GPU, pipelines compiled.
 
         `progress(stage, done, total)` hears "weights" in bytes and "compile" in pipelines.
-        `extend` may add to the graph before it is planned. Raises the typed errors of `errors.py`;
-        whatever a failed load had made is freed.
+        `extend` may add to the graph before it is planned; `meanwhile` is called with the bundle
+        while the pipelines compile, and its error ends the load. Raises the typed errors of
+        `errors.py`; whatever a failed load had made is freed.
         """
         parsed, start = SessionOptions.parse(options), gpu.now_ms()
         bundle = await Bundle.open(gpu.bundle_reader(url))
@@ -73,7 +76,8 @@ class Session:
             session = Session(bundle, device, parsed)
             session.resources.note_phase("manifest", start, opened)
             session.resources.note_phase("device", opened)
-            await session.resources.fill(url, progress)
+            beside = None if meanwhile is None else functools.partial(meanwhile, bundle)
+            await session.resources.fill(url, progress, beside)
             session.reset()
         except BaseException:
             device.destroy()

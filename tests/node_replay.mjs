@@ -1,12 +1,14 @@
 // Runs web/replay.js and web/loop.js in Node over a device that writes down what it is asked for.
 //
 // Input (stdin, JSON):  {grids: [[x, y, z], ...], serves: [...], wanted, steps}
-// Output (stdout, JSON): {step: [...], group: [...], writes, submits}: the dispatches of one step and of a group of
-//                        `steps`, in order, each "<pipeline>:<x>x<y>x<z>" or "set <pipeline>", and what the group took
+// Output (stdout, JSON): {step: [...], group: [...], writes, submits, abandoned: [...]}: the dispatches of one step and of
+//                        a group of `steps`, in order, each "<pipeline>:<x>x<y>x<z>" or "set <pipeline>", what the group
+//                        took, and what happened when a step's words were overwritten while its output was on its way
 
 import { Loop } from "../web/loop.js";
-import { record } from "../web/replay.js";
+import { Program, record } from "../web/replay.js";
 
+globalThis.GPUMapMode = { READ: 1 };
 globalThis.GPUBufferUsage = { MAP_READ: 1, COPY_SRC: 4, COPY_DST: 8 };
 
 const chunks = [];
@@ -49,4 +51,28 @@ const loop = new Loop({ device, spec }, "token", steps);
 for (let i = 0; i < steps; i++) loop.words.set(words, i * words.length);
 loop.submit(steps);
 
-console.log(JSON.stringify({ step, group, writes, submits }));
+/** A step of one output of 4 bytes, whose words then say 8. */
+async function abandon() {
+  const events = [];
+  let mapped = () => {};
+  const staging = {
+    size: 16,
+    mapAsync: (_, at, size) => (events.push(`map ${at}+${size}`), new Promise((resolve) => (mapped = resolve))),
+    getMappedRange: (at, size) => (events.push(`take ${at}+${size}`), new ArrayBuffer(size)),
+    unmap: () => events.push("unmap"),
+  };
+  const outputs = [{ buffer: "y", at: 0, bytesAt: 4, bit: 1 }];
+  const one = { ...spec, pipelines: [], inputs: [], outputs, staging, wantedAt: 5, wordCount: 6 };
+  const maker = { queue, createCommandEncoder: () => encoderOf([]) };
+  const program = new Program(maker, one, (ticket) => events.push(`answer ${ticket}`));
+  program.words.set([7, 1, 1, 1, 4, 1]);
+  program.run(9);
+  void program.reading.then(() => events.push("over"));
+  program.words[4] = 8;
+  mapped();
+  await program.reading;
+  await new Promise((resolve) => setTimeout(resolve));
+  return events;
+}
+
+console.log(JSON.stringify({ step, group, writes, submits, abandoned: await abandon() }));

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from runtime_py import engine as engine_module
+from runtime_py.bundle_text import BundleText
 from runtime_py.engine import Engine
 from runtime_py.errors import (
     BadBundleError,
@@ -130,8 +131,12 @@ FILES = {
 
 def assemble(text: dict[str, Any], **graph: Any) -> tuple[Engine, FakeSession]:
     session = FakeSession(text, FILES, **graph)
-    engine = run(engine_module._assemble(session, lambda text: PackageBackend(json.loads(text))))
-    return engine, session
+
+    async def backend_of(path: str) -> PackageBackend:
+        return PackageBackend(json.loads(await session.read_text(path)))
+
+    read = run(BundleText.read(session, backend_of))
+    return run(engine_module._assemble(session, read)), session
 
 
 def test_an_engine_is_put_together_from_a_bundle() -> None:

@@ -39,3 +39,10 @@ def test_a_group_is_one_write_and_one_submit_and_every_step_takes_its_parameters
     copies = [line for line in found["group"] if "->" in line]
     assert copies == [f"parameters of a group {size * i} -> params" for i in range(3)]
     assert found["group"] == [part for copy in copies for part in (copy, *found["step"])]
+
+
+def test_an_output_on_its_way_is_taken_by_its_own_sizes_and_its_end_is_known() -> None:
+    """So that a step may wait for the one before it, whose asker gave up."""
+    events = record(1)["abandoned"]
+    assert events[:3] == ["map 0+4", "take 0+4", "unmap"]
+    assert sorted(events[3:]) == ["answer 9", "over"]

@@ -30,11 +30,15 @@ export class Ahead {
    * @param {string} url
    * @param {Promise<import("./store.js").Store | null>} store
    * @param {() => Promise<string>} name gives the name of the notes in the store
+   * @param {string} power what the load asks for: its adapter comes early also where there are no notes
    */
-  constructor(url, store, name) {
+  constructor(url, store, name, power = "high-performance") {
     this.url = url.replace(/\/+$/, "");
     this.store = store;
     this.name = name;
+    this.power = power;
+    /** @type {Promise<GPUAdapter | null>} */
+    this.adapting = Promise.resolve(null);
     /** @type {GPUAdapter | null} */
     this.adapter = null;
     /** @type {GPUDevice | null} */
@@ -45,7 +49,7 @@ export class Ahead {
     this.used = { kernels: [] };
     /** @type {Map<string, Promise<GPUComputePipeline>>} */
     this.pipelines = new Map();
-    this.taken = this.over = false;
+    this.made = this.taken = this.over = false;
     this.span = { start: performance.now(), end: performance.now() };
     this.decide = () => {};
     /** Resolves once it is known whether there is a device; its pipelines are under way then. @type {Promise<void>} */
@@ -54,18 +58,20 @@ export class Ahead {
   }
 
   async begin() {
+    if (!globalThis.navigator?.gpu) return;
+    const powerPreference = /** @type {GPUPowerPreference} */ (this.power);
+    this.adapting = navigator.gpu.requestAdapter({ powerPreference }).catch(() => null);
     const store = await this.store;
-    if (!store || !globalThis.navigator?.gpu) return;
-    const kept = await store.sealed(await this.name());
+    const kept = await store?.sealed(await this.name());
     if (!kept) return;
     const notes = /** @type {Notes} */ (JSON.parse(new TextDecoder().decode(kept)));
     this.span.start = performance.now();
-    const powerPreference = /** @type {GPUPowerPreference} */ (notes.wanted.power);
-    const adapter = await navigator.gpu.requestAdapter({ powerPreference });
-    if (!adapter || spell(adapter.info) !== notes.adapter) return;
+    const adapter = await this.adapting;
+    if (!adapter || notes.wanted.power !== this.power || spell(adapter.info) !== notes.adapter) return;
+    this.made = true;
     const device = await adapter.requestDevice(JSON.parse(notes.wanted.asked));
     if (this.over) return device.destroy();
-    Object.assign(this, { notes, adapter, device });
+    Object.assign(this, { notes, device });
     device.pushErrorScope("validation");
     for (const kernel of notes.kernels) this.compile(device, kernel);
     const checked = device.popErrorScope();
@@ -123,7 +129,10 @@ export async function endAhead(ahead, good) {
 export async function adapterFor(url, power) {
   const ahead = live.get(url);
   await ahead?.decided;
-  if (ahead?.adapter && !ahead.taken && ahead.notes?.wanted.power === power) return ahead.adapter;
+  if (ahead && !ahead.taken && ahead.power === power) {
+    ahead.adapter = await ahead.adapting;
+    if (ahead.adapter) return ahead.adapter;
+  }
   return navigator.gpu.requestAdapter({ powerPreference: /** @type {GPUPowerPreference} */ (power) });
 }
 
@@ -136,6 +145,10 @@ export async function deviceFor(url, adapter, power, descriptor) {
   const asked = JSON.stringify(descriptor);
   if (ahead) Object.assign(ahead.used, { wanted: { power, asked }, adapter: spell(adapter.info) });
   if (!ahead || ahead.adapter !== adapter) return adapter.requestDevice(descriptor);
+  if (!ahead.made) {
+    ahead.made = ahead.taken = true;
+    return adapter.requestDevice(descriptor);
+  }
   if (ahead.device && !ahead.taken && ahead.notes?.wanted.asked === asked) {
     ahead.taken = true;
     return ahead.device;

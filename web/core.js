@@ -12,17 +12,20 @@ import * as ahead from "./ahead.js";
 import { beginDownloads, Downloads, endDownloads } from "./downloads.js";
 import { MODULES } from "./modules.js";
 import { held } from "./shard.js";
-import { HOME, startMaking } from "./snapshot.js";
+import { ARCHIVE, fetchSnapshot, startMaking, thaw, unpack } from "./snapshot.js";
 import { sha256, Store } from "./store.js";
+import * as tokenizers from "./tokenizer.js";
 
 /**
  * @typedef {{id: number, method: string, params?: Record<string, any>, blobs?: Record<string, ArrayBuffer>}} Request
  * @typedef {{code: string, message: string, hint: string, detail?: string}} ErrorFields
  * @typedef {{id: number, event?: object, result?: any, error?: ErrorFields, blobs?: Record<string, ArrayBuffer>}} Reply
  * @typedef {(reply: Reply, transfer: ArrayBuffer[]) => void} Post
+ * @typedef {import("./snapshot.js").Frozen} Frozen
  * @typedef {object} Setting
  * @property {string} archive  URL of the zip with runtime_py, wgsl and the Python packages they need.
  * @property {string} [index]  Folder of Pyodide's files; left out in Node, which finds them itself.
+ * @property {string} [snapshot]  URL of Python's memory after its imports, see snapshot.js; not every server has it.
  * @property {boolean} [cache]  Whether what a load fetched is kept for the next one, see store.js.
  * @property {() => void} [afterPyodide]  Runs between Pyodide's start and the first Python import.
  * @property {(python: any) => object} [watch]  Gives what a test's host adds to `tabfire_worker`.
@@ -46,11 +49,13 @@ export class Core {
     /** @type {Promise<ArrayBuffer> | null} */
     this.archive = null;
     this.running = this.idleSince = 0;
-    this.fromSnapshot = false;
+    this.fromSnapshot = this.isKept = false;
     /** Pyodide, once it is up. @type {any} */
     this.python = null;
     /** @type {Promise<unknown>} */
     this.headStart = Promise.resolve();
+    /** What a load does here while Python's module compiles elsewhere. */
+    this.meanwhile = async () => {};
     /** What loading did when, by `performance.now()`. @type {Record<string, {start: number, end: number}>} */
     this.phases = {};
   }
@@ -89,13 +94,16 @@ export class Core {
     const parallel = !this.python; // until Python is up it keeps this thread busy
     const options = { store, text: params.kind !== "session", progress, parallel };
     const downloads = beginDownloads(new Downloads(String(params.url), options));
-    const foreseen = new ahead.Ahead(downloads.url, store, () => this.notesName(downloads));
+    const power = params.options?.power_preference;
+    const foreseen = new ahead.Ahead(downloads.url, store, () => this.notesName(downloads), power);
     ahead.beginAhead(foreseen);
     Object.assign(this.phases, { download: downloads.span, ahead: foreseen.span });
+    if (options.text && parallel) this.meanwhile = () => tokenizers.prepare(downloads);
     const bound = new Promise((resolve) => setTimeout(resolve, HEAD_START_MS));
     this.headStart = Promise.race([Promise.all([downloads.listed, foreseen.decided]), bound]);
     return {
       end: (/** @type {boolean} */ good) => {
+        tokenizers.forget(downloads.url);
         void endDownloads(downloads, good);
         void ahead.endAhead(foreseen, good);
       },
@@ -119,74 +127,78 @@ export class Core {
     archive.catch(() => {}); // awaited below; must not count as unhandled while Pyodide starts
     const start = performance.now();
     this.stage(id, "python");
-    const snapshot = await this.snapshot();
-    const python = (this.python = await this.startFrom(snapshot));
+    if (this.setting.index) void importModule().catch(() => {}); // awaited by startModule; it may come meanwhile
+    const python = (this.python = await this.startFrom(await this.frozen().catch(() => null)));
+    void this.whenIdle();
     this.setting.afterPyodide?.();
     this.phase("python", start);
     this.stage(id, "runtime");
-    const unpack = performance.now();
-    python.unpackArchive(await archive, "zip", { extractDir: HOME });
+    const imports = performance.now();
+    if (this.fromSnapshot) python.FS.writeFile(ARCHIVE, new Uint8Array(await archive)); // it has all that a load needs
+    else unpack(python, await archive);
     this.register(python, performance.now() - start);
-    if (!this.fromSnapshot) python.runPython(`import sys; sys.path.insert(0, ${JSON.stringify(HOME)})`);
     const { begin } = python.pyimport("runtime_py.rpc");
-    this.phase("imports", unpack);
+    this.phase("imports", imports);
     return begin;
   }
 
-  /** Pyodide, from its snapshot if that works. @param {Uint8Array | null} snapshot @returns {Promise<any>} */
-  async startFrom(snapshot) {
-    if (!snapshot) return this.start(null);
-    held.bytes += snapshot.byteLength;
+  /** Pyodide, from its snapshot if that works. @param {Frozen | null} frozen @returns {Promise<any>} */
+  async startFrom(frozen) {
+    if (!frozen) return this.start(null);
+    held.bytes += frozen.bytes.byteLength;
     held.peak = Math.max(held.peak, held.bytes);
     try {
-      const python = await this.start(snapshot);
+      const python = await this.start(frozen);
       this.fromSnapshot = true;
       return python;
     } catch (error) {
       console.info(`Python starts without its snapshot: ${error}`);
+      this.isKept = false; // it is damaged: to be kept anew
       for (const name of (await (await this.store)?.names("snapshot/")) ?? []) await (await this.store)?.drop(name);
       return this.start(null);
     } finally {
-      held.bytes -= snapshot.byteLength;
+      held.bytes -= frozen.bytes.byteLength;
     }
   }
 
-  /** @param {Uint8Array | null} snapshot @returns {Promise<any>} */
-  start(snapshot) {
+  /** @param {Frozen | null} frozen @returns {Promise<any>} */
+  start(frozen) {
     return loadPyodide({
       ...(this.setting.index && { indexURL: this.setting.index }),
-      ...(snapshot && { _loadSnapshot: snapshot, _snapshotDeserializer: (/** @type {string} */ name) => MODULES[name] }),
+      ...(frozen && { _loadSnapshot: frozen.bytes, _snapshotDeserializer: (/** @type {string} */ name) => MODULES[name] }),
       convertNullToNone: true, // WebGPU says null for "no adapter" and "no error"
-      createPyodideModule: (/** @type {any} */ settings) => this.startModule(settings),
+      createPyodideModule: (/** @type {any} */ settings) => this.startModule(settings, frozen),
     });
   }
 
-  /** The memory of an earlier start with the same runtime, or null; then one is made when there is time. */
-  async snapshot() {
-    const store = await this.store;
-    const index = this.setting.index;
-    if (!store || !index) return null;
-    const named = async () => `snapshot/${await sha256(await this.fetchRuntime())}`;
-    const some = (await store.names("snapshot/")).length > 0; // else nothing is worth waiting for the zip
-    const kept = some ? await store.sealed(await named()).catch(() => null) : null;
-    if (!kept) this.makeWhenIdle(async () => startMaking({ archive: this.setting.archive, index, name: await named() }));
-    return kept;
+  /** Python's memory after an earlier start, kept here or by the server. @returns {Promise<Frozen | null>} */
+  async frozen() {
+    const { index, snapshot } = this.setting;
+    if (!index) return null;
+    const runtime = await sha256(await this.fetchRuntime());
+    const kept = (await (await this.store)?.get(`snapshot/${runtime}`))?.body;
+    const frozen = kept ? await thaw(kept, runtime) : null;
+    this.isKept = frozen !== null;
+    return frozen ?? (snapshot ? fetchSnapshot(snapshot, runtime) : null);
   }
 
-  /** @param {() => Promise<void>} make */
-  makeWhenIdle(make) {
-    setTimeout(() => {
-      const idle = this.running === 0 && performance.now() - this.idleSince >= IDLE_MS;
-      if (idle) make().catch(() => {});
-      else this.makeWhenIdle(make);
-    }, IDLE_MS);
+  /** What may wait until nothing is asked: files for tracebacks, Python's memory for the next start. */
+  async whenIdle() {
+    const { archive, index, snapshot } = this.setting;
+    do await new Promise((resolve) => setTimeout(resolve, IDLE_MS));
+    while (this.running > 0 || performance.now() - this.idleSince < IDLE_MS);
+    if (this.fromSnapshot) unpack(this.python, await this.fetchRuntime());
+    if (index && !this.isKept && (await this.store)) startMaking({ archive, index, snapshot });
   }
 
-  /** Start Pyodide's module; its files have been asked for. @param {any} settings */
-  async startModule(settings) {
+  /** Start Pyodide's module while its snapshot comes. @param {any} settings @param {Frozen | null} frozen */
+  async startModule(settings, frozen) {
     const { default: create } = await importModule();
     await this.headStart;
-    return create(settings);
+    const creating = create(settings);
+    void this.meanwhile().catch(() => {});
+    const [module] = await Promise.all([creating, frozen?.whole]);
+    return module;
   }
 
   /** Note a phase of loading that ends now. @param {string} name @param {number} start */

@@ -142,6 +142,20 @@ export class Downloads {
     return reading;
   }
 
+  /**
+   * The file that the manifest names as the tokenizer, null where it names none.
+   * @returns {Promise<import("./store.js").Listed | null>}
+   */
+  async tokenizer() {
+    await this.listed;
+    try {
+      const { text } = JSON.parse(new TextDecoder().decode(this.manifest ?? new ArrayBuffer(0)));
+      return this.files.get(text.tokenizer) ?? null;
+    } catch {
+      return null; // Python tells what is wrong with it
+    }
+  }
+
   /** What the manifest says of a file's sha256, "" where it does not. @param {string} path */
   async hashOf(path) {
     await this.listed;

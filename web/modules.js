@@ -3,6 +3,7 @@
 // Way of the data: core.js registers them with Pyodide; snapshot.js finds them again in a snapshot by name.
 
 import * as ahead from "./ahead.js";
+import * as groups from "./groups.js";
 import * as loop from "./loop.js";
 import * as profile from "./profile.js";
 import * as replay from "./replay.js";
@@ -12,6 +13,7 @@ import * as weights from "./weights.js";
 /** @type {Record<string, object>} */
 export const MODULES = {
   tabfire_ahead: ahead,
+  tabfire_groups: groups,
   tabfire_loop: loop,
   tabfire_profile: profile,
   tabfire_replay: replay,

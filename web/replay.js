@@ -52,6 +52,8 @@ export class Program {
     this.words = new Int32Array(spec.wordCount);
     this.bytes = new Uint8Array(this.words.buffer); // what Python assigns to
     this.result = new Uint8Array(spec.staging.size);
+    /** Over when no output is on its way to `result` any more. @type {Promise<unknown>} */
+    this.reading = Promise.resolve();
   }
 
   /** Write the parameters and small inputs of this step. */
@@ -85,17 +87,22 @@ export class Program {
     this.device.queue.submit([encoder.finish()]);
   }
 
-  /** Wait for the submitted step and copy its wanted outputs to `result`. */
-  async read() {
+  /** Wait for the submitted step and copy its wanted outputs to `result`. @returns {Promise<unknown>} */
+  read() {
+    const reading = this.take();
+    this.reading = reading.catch(() => {});
+    return reading;
+  }
+
+  async take() {
     const { staging } = this.spec;
-    const outputs = this.wanted().filter(({ bytesAt }) => this.words[bytesAt] > 0);
-    if (!outputs.length) return this.device.queue.onSubmittedWorkDone();
-    const last = outputs[outputs.length - 1];
-    const end = last.at + this.words[last.bytesAt];
-    await staging.mapAsync(GPUMapMode.READ, outputs[0].at, end - outputs[0].at);
-    for (const { at, bytesAt } of outputs) {
-      this.result.set(new Uint8Array(staging.getMappedRange(at, this.words[bytesAt])), at);
-    }
+    const outputs = this.wanted().map(({ at, bytesAt }) => ({ at, size: this.words[bytesAt] }));
+    const parts = outputs.filter(({ size }) => size > 0);
+    if (!parts.length) return this.device.queue.onSubmittedWorkDone();
+    const { at: start } = parts[0];
+    const { at: last, size } = parts[parts.length - 1];
+    await staging.mapAsync(GPUMapMode.READ, start, last + size - start);
+    for (const { at, size } of parts) this.result.set(new Uint8Array(staging.getMappedRange(at, size)), at);
     staging.unmap();
   }
 

@@ -133,10 +133,12 @@ export async function clearStore() {
   for (const name of await caches.keys()) if (name.startsWith("tabfire-")) await caches.delete(name);
 }
 
+/** @typedef {{path: string, sizeBytes: number, sha256: string}} Listed a file as a manifest lists it */
+
 /**
  * The files of a manifest that are safe to ask for, none if it cannot be read: Python judges it, this only hurries.
  * @param {ArrayBuffer} manifest
- * @returns {{path: string, sizeBytes: number, sha256: string}[]}
+ * @returns {Listed[]}
  */
 export function listFiles(manifest) {
   try {

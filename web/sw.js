@@ -10,7 +10,7 @@ const PYODIDE = "node_modules/pyodide/";
 /** What the page needs to start; the test that reloads it without a server fails if one is missing. */
 const FILES = [
   ...["./", "style.css", "icon.svg", "tabfire.zip", "models/index.json", "worker.js", "core.js"],
-  ...["ahead.js", "downloads.js", "fetcher.js", "loop.js", "modules.js", "profile.js", "replay.js", "shard.js", "snapshot.js", "store.js", "tokenizer.js", "weights.js"],
+  ...["ahead.js", "downloads.js", "fetcher.js", "groups.js", "loop.js", "modules.js", "profile.js", "replay.js", "shard.js", "snapshot.js", "store.js", "tokenizer.js", "weights.js"],
   ...["pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip", "pyodide-lock.json"].map(
     (name) => PYODIDE + name,
   ),

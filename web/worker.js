@@ -7,6 +7,7 @@ import { Core } from "./core.js";
 const core = new Core((reply, transfer) => self.postMessage(reply, { transfer }), {
   archive: new URL("./tabfire.zip", import.meta.url).href,
   index: new URL("./node_modules/pyodide/", import.meta.url).href,
+  snapshot: new URL("./tabfire.snapshot", import.meta.url).href,
   cache: true,
 });
 

@@ -73,6 +73,8 @@ class Handler(BaseHTTPRequestHandler):
             self._refuse(403, "not allowed")
         elif path == "tabfire.zip":
             self._send(build_archive(), ".zip")
+        elif path == "tabfire.snapshot":
+            self._snapshot()
         elif path == "models/index.json":
             self._send(json.dumps(self.server.index()).encode(), ".json")
         elif path.startswith("channel/"):
@@ -162,6 +164,22 @@ class Handler(BaseHTTPRequestHandler):
             self._send(target.read_bytes(), target.suffix, etag=etag)
         else:
             self._stream(target, status.st_size, etag)
+
+    def _snapshot(self) -> None:
+        """Answer with the snapshot of the runtime that is served now; 204 where there is none."""
+        snapshots = self.server.snapshots
+        found = None if snapshots is None else snapshots.find(build_archive())
+        if found is None:
+            self._send(b"", ".bin", status=204)
+            return
+        etag, data = f'"{found.stem}"', found.read_bytes()
+        if self.headers.get("If-None-Match") == etag:
+            self._head(304, ".bin", None, etag)
+            return
+        takes = "gzip" in self.headers.get("Accept-Encoding", "")
+        self._head(200, ".bin", len(data), etag, {"Content-Encoding": "gzip"} if takes else None)
+        if self.command != "HEAD":
+            self.wfile.write(data)
 
     def _stream(self, target: pathlib.Path, size: int, etag: str) -> None:
         span = self._range(size)

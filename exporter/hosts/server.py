@@ -1,9 +1,9 @@
 """The local HTTP server: the web page, the runtime as a zip, bundles, and channels to workers.
 
 Input:  requests on 127.0.0.1.
-Output: `/` = web/ (with its node_modules), `/tabfire.zip` = `archive`, `/models/` = a folder of
-        bundles with an `index.json` made on the spot, `/bundles/<n>/` = folders mounted by a host,
-        `/channel/<key>/` = `channel`.
+Output: `/` = web/ (with its node_modules), `/tabfire.zip` = `archive`, `/tabfire.snapshot` =
+        `snapshot`, `/models/` = a folder of bundles with an `index.json` made on the spot,
+        `/bundles/<n>/` = folders mounted by a host, `/channel/<key>/` = `channel`.
 Way of the data: disk -> server -> the browser. `serve.py` runs one; every host has one of its own.
 
     with Server(models=pathlib.Path("models")) as server:
@@ -24,13 +24,16 @@ from typing import Any, Self
 from exporter.hosts.archive import ROOT
 from exporter.hosts.channel import Channel
 from exporter.hosts.handler import Handler
+from exporter.hosts.snapshot import Snapshots
 from runtime_py.errors import HostError, OptionError
 
 WEB = ROOT / "web"
 
 
 class Server(ThreadingHTTPServer):
-    """Serves until `stop()`. Port 0 picks a free one; `gzip` packs JSON for who takes it."""
+    """Serves until `stop()`. Port 0 picks a free one; `gzip` packs JSON for who takes it, and
+    `snapshots` gives browsers Python's memory to start from.
+    """
 
     daemon_threads = True
     block_on_close = False
@@ -44,8 +47,9 @@ class Server(ThreadingHTTPServer):
         models: pathlib.Path | None = None,
         web: pathlib.Path = WEB,
         gzip: bool = False,
+        snapshots: Snapshots | None = None,
     ) -> None:
-        self.web, self.models, self.gzip = web, models, gzip
+        self.web, self.models, self.gzip, self.snapshots = web, models, gzip, snapshots
         self.channels: dict[str, Channel] = {}
         self.bundles: list[pathlib.Path] = []
         self._connections: set[socket.socket] = set()
