@@ -150,6 +150,7 @@ export class Core {
     try {
       const python = await this.start(frozen);
       this.fromSnapshot = true;
+      for (const name of ["_loadSnapshot", "createPyodideModule"]) delete python._api?.config?.[name]; // 31 MB
       return python;
     } catch (error) {
       console.info(`Python starts without its snapshot: ${error}`);

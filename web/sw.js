@@ -3,10 +3,11 @@
 // Input:  GET requests of the page and its worker. Output: the network's answer, or the last one that was kept.
 // Way of the data: app.js registers it once a model is loaded; then page -> sw -> network, or disk.
 //
-// A bundle's own files are asked for with `no-store` and pass by: store.js keeps those, by hash.
+// A bundle's own files are asked for with `no-store` and pass by, and so does Python's snapshot: store.js keeps those.
 
 const CACHE = "tabfire-page-1";
 const PYODIDE = "node_modules/pyodide/";
+const SNAPSHOT = "/tabfire.snapshot";
 /** What the page needs to start; the test that reloads it without a server fails if one is missing. */
 const FILES = [
   ...["./", "style.css", "icon.svg", "tabfire.zip", "models/index.json", "worker.js", "core.js"],
@@ -70,6 +71,6 @@ worker.addEventListener("message", (/** @type {any} */ event) => {
 
 worker.addEventListener("fetch", (/** @type {any} */ event) => {
   const { request } = event;
-  const own = request.url.startsWith(worker.registration.scope);
+  const own = request.url.startsWith(worker.registration.scope) && !request.url.endsWith(SNAPSHOT);
   if (own && request.method === "GET" && request.cache !== "no-store") event.respondWith(answer(event, request));
 });

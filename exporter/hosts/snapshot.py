@@ -7,6 +7,8 @@ Way of the data: `archive` -> snapshot -> `server` -> web/core.js.
 
 Without it a browser's first load imports everything itself and keeps a snapshot of its own.
 
+    python -m exporter.hosts.snapshot web/tabfire.snapshot          # for a server of your own
+
     snapshots = Snapshots()
     snapshots.make(build_archive())         # PosixPath('.../.cache/snapshots/3f2a....gz')
 """
@@ -17,10 +19,12 @@ import hashlib
 import pathlib
 import shutil
 import subprocess
+import sys
 import tempfile
 import threading
+import time
 
-from exporter.hosts.archive import ROOT
+from exporter.hosts.archive import ROOT, build_archive
 
 FOLDER = ROOT / ".cache" / "snapshots"
 WEB = ROOT / "web"
@@ -56,6 +60,7 @@ class Snapshots:
                 return path
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
+                self._clear_away()
                 with tempfile.TemporaryDirectory(dir=self.folder) as folder:
                     made = _freeze(archive, pathlib.Path(folder))
                     for other in self.folder.glob("*.gz"):
@@ -64,6 +69,12 @@ class Snapshots:
             except (OSError, subprocess.SubprocessError):
                 self._failed = path.name
                 return None
+
+    def _clear_away(self) -> None:
+        """Remove what servers left that were ended while they made one."""
+        for folder in self.folder.glob("tmp*"):
+            if time.time() - folder.stat().st_mtime > TIMEOUT_S:
+                shutil.rmtree(folder, ignore_errors=True)
 
     def _path(self, archive: bytes) -> pathlib.Path:
         """Return where the snapshot lies, named by all that decides it."""
@@ -89,3 +100,12 @@ def _freeze(archive: bytes, folder: pathlib.Path) -> pathlib.Path:
         stderr=subprocess.DEVNULL,
     )
     return target
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python -m exporter.hosts.snapshot FILE")
+    kept = Snapshots().make(build_archive())
+    if kept is None:
+        sys.exit("Node 20 or later and web/node_modules are needed: run `npm ci` in web/")
+    shutil.copyfile(kept, sys.argv[1])
