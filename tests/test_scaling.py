@@ -140,6 +140,7 @@ def test_the_time_of_a_step_has_no_cliff(bundle: pathlib.Path) -> None:
     least = {position: min(found) for position, found in times.items()}
     print("ms a step:", {position: round(ms, 2) for position, ms in least.items()})
     before, after = least[1024] - least[128], least[4096] - least[1024]
-    assert after / (4096 - 1024) <= 2.5 * max(before, 0.1) / (1024 - 128)
+    noise_ms = 1.0  # of 13, on a machine that others use too
+    assert after / (4096 - 1024) <= 2.5 * max(before, noise_ms) / (1024 - 128)
     for short, long in itertools.pairwise(POSITIONS):
         assert least[long] <= 2.5 * least[short]
