@@ -50,7 +50,7 @@ class Compiling:
             self.span = (gpu.now_ms(), gpu.now_ms())
         known = self._pipelines.keys() | self._tasks.keys()
         todo = {d.key: d for d in dispatches if d.key not in known}
-        with self._device.noted("creating the layouts"):
+        with self._device.errors.noted("creating the layouts"):
             for dispatch in todo.values():
                 self._device.layouts(_accesses(dispatch), bool(dispatch.params))
         for key, dispatch in todo.items():

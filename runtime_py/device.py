@@ -18,7 +18,7 @@ import contextlib
 import functools
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import js
@@ -32,10 +32,9 @@ from pyodide.ffi import JsException, JsProxy, create_proxy, to_js
 
 from runtime_py.answers import Answers
 from runtime_py.device_facts import MATRICES, read_caps, shader_error, typed
+from runtime_py.error_scopes import ErrorScopes
 from runtime_py.errors import (
     DeviceLostError,
-    InternalError,
-    OutOfMemoryError,
     WebGPUMissingError,
 )
 from runtime_py.ops.base import DEFAULT_LIMITS, Caps
@@ -45,11 +44,6 @@ STORAGE = STORAGE_BIT | COPY_SRC | COPY_DST
 UNIFORM = UNIFORM_BIT | COPY_DST
 STAGING = MAP_READ | COPY_DST
 COMPUTE_STAGE = 4
-SCOPES = {
-    "validation": InternalError,
-    "out-of-memory": OutOfMemoryError,
-    "internal": InternalError,
-}
 LOSS_S = 0.5  # how long after a rejected promise the news of a lost device may come
 WANTED_FEATURES = (
     "shader-f16",
@@ -77,7 +71,7 @@ class Device:
         self.waited_ms = 0.0
         self.lost = ""
         self._told_of_loss = asyncio.Event()
-        self._noted: list[tuple[str, dict[str, Any]]] = []
+        self.errors = ErrorScopes(handle)
         self._layouts: dict[tuple[tuple[str, ...], bool], tuple[Any, Any]] = {}
         self._on_lost = create_proxy(self._remember_loss)
         handle.lost.then(self._on_lost)
@@ -120,33 +114,6 @@ class Device:
             raise DeviceLostError(
                 f"the GPU device was lost: {self.lost}", hint="load the model again"
             )
-
-    @contextlib.asynccontextmanager
-    async def scope(self, what: str) -> AsyncIterator[None]:
-        """Run the body in error scopes; raises a typed error if the device complained about
-        `what`."""
-        with self.noted(what):
-            yield
-        await self.settle()
-
-    @contextlib.contextmanager
-    def noted(self, what: str) -> Iterator[None]:
-        """Run the body in error scopes; what the device says of `what` is for `settle` to raise."""
-        for kind in SCOPES:
-            self.handle.pushErrorScope(kind)
-        try:
-            yield
-        finally:
-            popped = {kind: self.handle.popErrorScope() for kind in reversed(SCOPES)}
-            self._noted.append((what, popped))
-
-    async def settle(self) -> None:
-        """Raise a typed error if the device complained about what was noted so far."""
-        noted, self._noted = self._noted, []
-        for what, popped in noted:
-            for kind, promise in popped.items():
-                if (error := await promise) is not None:
-                    raise SCOPES[kind](f"{what}: {error.message}")
 
     def buffer(self, label: str, size_bytes: int, usage: int) -> Any:
         """Return a new GPU buffer of at least `size_bytes`, owned by the caller."""
@@ -241,7 +208,7 @@ class Device:
     async def read(self, buffer: Any, size_bytes: int) -> bytes:
         """Return the first `size_bytes` of a buffer, after all work submitted so far."""
         size = (size_bytes + 3) // 4 * 4
-        async with self.scope(f"creating a buffer to read {size} bytes"):
+        async with self.errors.scope(f"creating a buffer to read {size} bytes"):
             staging = self.buffer("read", size, STAGING)
         encoder = self.handle.createCommandEncoder()
         encoder.copyBufferToBuffer(buffer, 0, staging, 0, size)

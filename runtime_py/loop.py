@@ -46,7 +46,7 @@ class TokenLoop:
     async def make(session: Session) -> TokenLoop:
         """Return the loop of a session; its pipelines are compiled by now."""
         ports = {p.name: p.value for p in (*session.graph.inputs, *session.graph.outputs)}
-        async with session.device.scope("creating the decode loop"):
+        async with session.device.errors.scope("creating the decode loop"):
             token = session.device.buffer("token", 4, STORAGE)
             chained = {ports[name]: token for name in (TOKENS, *CHOICES)}
             program = await session.resources.bind({"S": (1, 1), "L": (1, 1)}, chained)

@@ -59,14 +59,14 @@ class Resources:
         """Stream the weights and make the programs of a load; `meanwhile` begins once all
         pipelines have been asked for, when this thread has nothing to do but wait for them.
         """
-        with self.device.noted("creating the weight and state buffers"):
+        with self.device.errors.noted("creating the weight and state buffers"):
             for name in [*self.graph.constants, *self.graph.buffers]:
                 size = static_bytes(self.values[name])
                 self.fixed[name] = self.device.buffer(name, size, STORAGE)
         asked = asyncio.Event()
         streaming = self._stream(url, progress, asked)
         preparing = self._prepare(progress, meanwhile, asked)
-        await asyncio.gather(streaming, preparing, self.device.settle())
+        await asyncio.gather(streaming, preparing, self.device.errors.raise_noted())
 
     async def _prepare(
         self, progress: Progress | None, meanwhile: Meanwhile | None, asked: asyncio.Event
@@ -83,10 +83,11 @@ class Resources:
             asked.set()
 
     async def _stream(self, url: str, progress: Progress | None, asked: asyncio.Event) -> None:
-        """Stream the weights once the pipelines are `asked` for: shards that wait here already are
-        written at once, which keeps this thread and the GPU's busy.
+        """Stream the weights; where no kernel is known from before, once the pipelines are `asked`
+        for: to write shards that wait here already keeps this thread and the GPU's busy.
         """
-        await asked.wait()
+        if not self.library.known:
+            await asked.wait()
         start = gpu.now_ms()
         files: dict[str, dict[str, Any]] = {}
         for name, constant in self.graph.constants.items():
@@ -181,9 +182,9 @@ class Resources:
         except BaseException:
             compiling.cancel()
             with contextlib.suppress(TabfireError):  # nothing of it may be told to the next program
-                await self.device.settle()
+                await self.device.errors.raise_noted()
             raise
-        await self.device.settle()
+        await self.device.errors.raise_noted()
         for program in made:
             program.link(self.pipelines)
         self.programs += made
@@ -199,7 +200,9 @@ class Resources:
     def _bind(self, plans: Sequence[Plan]) -> list[Program]:
         start = gpu.now_ms()
         inputs, outputs = self.graph.inputs, self.graph.outputs
-        with self.device.noted(f"creating the buffers of programs for {[p.ranges for p in plans]}"):
+        with self.device.errors.noted(
+            f"creating the buffers of programs for {[p.ranges for p in plans]}"
+        ):
             while len(self._slots) < len(self.pool.sizes_bytes):
                 size = self.pool.sizes_bytes[len(self._slots)]
                 self._slots.append(self.device.buffer(f"slot {len(self._slots)}", size, STORAGE))

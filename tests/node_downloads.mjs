@@ -1,10 +1,11 @@
 // Loads a bundle's files with a network and a Cache API of its own making, and says what happened; driven by
 // tests/test_downloads.py.
 //
-// Input:  a JSON job on stdin: {shard_bytes: [n, ...], loads: [{fault?, kept?, store?, offline?, python_ms?}, ...]}.
+// Input:  a JSON job on stdin: {shard_bytes: [n, ...], tokenizer?, loads: [{fault?, kept?, store?, offline?, python_ms?,
+//         early?}, ...]}. `tokenizer`: one more file, which Python asks for too, and a load may prepare `early`.
 //         fault: "altered" | "long" | "short" | "missing", of the first shard on the network; kept: the same of its copy
 //         in the store; store: false or "full"; offline: every fetch rejects; python_ms: how late Python asks.
-// Output: JSON, one entry a load: {error, fetched, progress, upload, right, peak, names}.
+// Output: JSON, one entry a load: {error, fetched, progress, upload, right, peak, names, ids}.
 
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
@@ -19,8 +20,10 @@ job.shard_bytes.forEach((size, i) => {
   files.set(`weights-0000${i + 1}.bin`, Uint8Array.from({ length: size }, (_, at) => (at * 7 + i) & 255));
 });
 files.set("graph.json", new TextEncoder().encode('{"graph": true}'));
+if (job.tokenizer) files.set("tokenizer.json", new TextEncoder().encode(JSON.stringify(job.tokenizer)));
 const listed = [...files].map(([path, bytes]) => ({ path, size_bytes: bytes.length, sha256: hash(bytes) }));
-files.set("manifest.json", new TextEncoder().encode(JSON.stringify({ files: listed })));
+const text = { tokenizer: "tokenizer.json" };
+files.set("manifest.json", new TextEncoder().encode(JSON.stringify({ files: listed, text })));
 
 /** @type {Map<string, Uint8Array>} */
 const disk = new Map();
@@ -51,7 +54,7 @@ globalThis.fetch = async (url, options = {}) => {
   fetched.push(path);
   modes.add(options.cache);
   if (load.offline) throw new TypeError("Failed to fetch");
-  const first = path === "weights-00001.bin";
+  const first = path === (job.tokenizer ? "tokenizer.json" : "weights-00001.bin");
   if (!files.has(path) || (first && load.fault === "missing")) return new Response("", { status: 404 });
   return new Response(body(first ? damaged(files.get(path), load.fault) : files.get(path)));
 };
@@ -70,6 +73,7 @@ globalThis.caches = { open: async () => cache };
 const { beginDownloads, Downloads, endDownloads } = await import("../web/downloads.js");
 const { held } = await import("../web/shard.js");
 const { Store } = await import("../web/store.js");
+const tokenizers = await import("../web/tokenizer.js");
 const { readFile, streamWeights } = await import("../web/weights.js");
 
 async function once() {
@@ -96,20 +100,27 @@ async function once() {
   const downloads = beginDownloads(
     new Downloads(`${URL_}/`, { store, progress: (done, total) => progress.push(done / total) }),
   );
-  let error = "";
+  let [error, ids] = ["", null];
   try {
+    if (load.early) await tokenizers.prepare(downloads);
     if (load.python_ms) await new Promise((resolve) => setTimeout(resolve, load.python_ms));
     await readFile(URL_, "manifest.json");
     await readFile(URL_, "graph.json");
+    if (job.tokenizer) {
+      const { path, size_bytes: size, sha256 } = listed.find((file) => file.path === "tokenizer.json");
+      const tokenizer = await tokenizers.load(URL_, path, size, sha256);
+      ids = [...tokenizer.encode("ab", true)];
+    }
     await streamWeights(device, URL_, weights, (done, total) => upload.push(done / total));
   } catch (problem) {
     error = problem.message;
   }
+  tokenizers.forget(downloads.url);
   await endDownloads(downloads, error === "");
   await new Promise((resolve) => setTimeout(resolve, 20)); // writes to the store end
   const right = buffers.every((buffer, i) => hash(buffer.subarray(0, shards[i].size_bytes)) === shards[i].sha256);
   const names = [...disk.keys()].map((url) => url.split("/.tabfire/")[1]).sort();
-  return { error, fetched, modes: [...modes], progress, upload, right, peak: held.peak, left: held.bytes, names };
+  return { error, fetched, modes: [...modes], progress, upload, right, peak: held.peak, left: held.bytes, names, ids };
 }
 
 const results = [];

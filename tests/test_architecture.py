@@ -22,7 +22,7 @@ STAGES = [
     {"reference_models"},
     {"reference"},
     {"bundle", "plan", "debug"},
-    {"answers", "device_facts"},
+    {"answers", "device_facts", "error_scopes"},
     {"device"},
     {"program"},
     {"compiling"},

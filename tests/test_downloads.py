@@ -14,19 +14,21 @@ from typing import Any
 
 import pytest
 
+from tests.text_backend import bpe_data
+
 HERE = pathlib.Path(__file__).parent
 SHARDS = [40_003, 30_001, 20_000, 5_002, 64]
 FIRST = "weights-00001.bin"
 SHARD_FILES = {f"weights-0000{i + 1}.bin" for i in range(len(SHARDS))}
 
 
-def loads(*loads: dict[str, Any]) -> list[dict[str, Any]]:
+def loads(*loads: dict[str, Any], tokenizer: Any = None) -> list[dict[str, Any]]:
     """Return what came of loading the same bundle once for each of `loads`."""
     program = shutil.which("node")
     assert program, "Node is required: install Node 20 or later"
     done = subprocess.run(
         [program, str(HERE / "node_downloads.mjs")],
-        input=json.dumps({"shard_bytes": SHARDS, "loads": loads}),
+        input=json.dumps({"shard_bytes": SHARDS, "tokenizer": tokenizer, "loads": loads}),
         capture_output=True,
         text=True,
         check=False,
@@ -115,3 +117,29 @@ def test_what_no_manifest_lists_any_more_is_dropped() -> None:
     assert second["fetched"] == ["manifest.json", "graph.json"]
     assert len(second["names"]) == len(first["names"])
     assert len(set(first["names"]) - set(second["names"])) == 1
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_a_tokenizer_is_made_once_of_bytes_that_were_checked(early: bool) -> None:
+    load = {"early": early}
+    first, second, mended = loads(load, load, {**load, "kept": ""}, tokenizer=bpe_data())
+    assert first["ids"] == second["ids"] == mended["ids"] == [97, 98]
+    assert first["fetched"].count("tokenizer.json") == 1
+    assert second["fetched"] == ["manifest.json"]
+
+
+@pytest.mark.parametrize("early", [False, True])
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("altered", "integrity|tokenizer.json has sha256"),
+        ("long", "integrity|tokenizer.json has"),
+        ("missing", "bad_bundle|http://models.test/m/tokenizer.json: HTTP status 404"),
+    ],
+)
+def test_a_bad_tokenizer_fails_the_load_however_early_it_was_asked_for(
+    early: bool, fault: str, message: str
+) -> None:
+    bad, mended = loads({"early": early, "fault": fault}, {"early": early}, tokenizer=bpe_data())
+    assert bad["error"].startswith(message)
+    assert (mended["error"], mended["ids"]) == ("", [97, 98])

@@ -24,6 +24,7 @@ from runtime_py.errors import (
     DeviceLostError,
     InputError,
     IntegrityError,
+    InternalError,
     ShaderError,
     TabfireError,
 )
@@ -230,3 +231,16 @@ def test_a_step_past_the_context_is_refused(model: Model) -> None:
     with pytest.raises(InputError, match=f"= {CONTEXT + 1} exceeds {CONTEXT}"):
         model.host.call("run", {**model_handle(model), "symbols": symbols}, tokens)
     np.testing.assert_array_equal(rows(model, [1, 2, 3, 4], 0), alone)
+
+
+def test_what_the_device_says_of_a_buffer_ends_the_load_that_made_it(
+    host: ChromiumHost, counter: pathlib.Path
+) -> None:
+    """It is heard late, when nothing else is left to do, but it is heard, and by that load alone."""
+    request = {"url": host.mount(counter), "kind": "session"}
+    host.call("spoil_buffer")
+    with pytest.raises(InternalError, match="creating the weight and state buffers: "):
+        host.call("load", request)
+    assert host.call("stats")[0]["loaded"] == 0
+    host.call("load", request)
+    assert host.call("stats")[0]["loaded"] == 1

@@ -9,10 +9,19 @@ import importlib
 import pathlib
 import re
 
+import jinja2
 import pytest
 
 from runtime_py.errors import InternalError
-from runtime_py.kernels import KernelLibrary, is_legal, parse_header, wgsl_float
+from runtime_py.kernels import (
+    DEFAULT_ROOT,
+    KernelLibrary,
+    Templates,
+    compile_templates,
+    is_legal,
+    parse_header,
+    wgsl_float,
+)
 from runtime_py.ops import FAMILIES, registry
 from runtime_py.ops.base import KernelKey, key
 
@@ -101,6 +110,22 @@ def test_a_key_outside_the_header_is_refused() -> None:
         LIBRARY.render(KernelKey(good.kernel, (*good.axes, ("bogus", 1))))
     with pytest.raises(InternalError, match="no template"):
         LIBRARY.render(key("no_such_kernel"))
+
+
+def test_templates_are_compiled_once_for_all_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a snapshot of Python's memory they are compiled already: rendering needs no compiler."""
+    compile_templates()
+
+    def refuse(*args: object, **options: object) -> None:
+        raise AssertionError("a template was compiled again")
+
+    monkeypatch.setattr(jinja2.Environment, "compile", refuse)
+    monkeypatch.setattr(pathlib.Path, "read_text", refuse)
+    library = KernelLibrary()
+    for item in golden_keys():
+        assert library.render(item) == LIBRARY.render(item)
+    with pytest.raises(AssertionError, match="compiled again"):
+        Templates(DEFAULT_ROOT).environment.get_template("binary.wgsl")  # another's, not compiled
 
 
 def test_a_header_that_lacks_a_field_is_refused() -> None:

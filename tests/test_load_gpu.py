@@ -42,11 +42,37 @@ def test_layers_share_pipelines_and_all_compile_at_once(loaded: Any) -> None:
     assert after["in_flight"] > made / 2
 
 
+def test_bind_groups_are_made_in_one_call_a_program(loaded: Any) -> None:
+    report, before, after = loaded
+    programs = [program["dispatches"] for program in report["programs"]]
+    calls = after["calls"].get("makeGroups", 0) - before["calls"].get("makeGroups", 0)
+    assert calls == len(programs) + 1  # and the decode loop's, over the plan of one token
+    made = created(after, "createBindGroup") - created(before, "createBindGroup")
+    assert made == sum(map(len, programs)) + len(programs[0])
+    assert "createBindGroup" not in after["calls"]
+
+
+def test_what_needs_no_pipeline_is_done_while_they_compile(loaded: Any) -> None:
+    """The order of the code, not of chance: the thread gets to these once all were asked for."""
+    begin = {name: start for name, (start, _) in loaded[0]["phases"].items()}
+    for name in ("weights", "bind", "text"):
+        assert begin["plan"] < begin["compile"] < begin[name] < begin["finish"], name
+
+
 def test_phases_say_what_ran_side_by_side(loaded: Any) -> None:
     phases = loaded[0]["phases"]
-    assert {"download", "manifest", "device", "weights", "plan", "compile", "bind", "text"} <= set(
-        phases
+    names = (
+        "download",
+        "manifest",
+        "device",
+        "weights",
+        "plan",
+        "compile",
+        "text",
+        "bind",
+        "finish",
     )
+    assert set(names) <= set(phases)
     assert all(0 <= start <= end <= phases["total"][1] for start, end in phases.values())
     assert phases["download"][0] == phases["total"][0] == 0
     (weights_start, weights_end), (compile_start, compile_end) = (

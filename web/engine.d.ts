@@ -46,8 +46,8 @@ export interface LoadOptions {
    * Whether the bundle's files are kept in the browser's Cache API, by their sha256, for a later load without the
    * network. Default true; a window without room or without the API loads all the same. What is read from there is
    * checked as if it had been downloaded, and fetched again where it was altered. Kept beside them: the WGSL of the
-   * bundle's kernels, which compiles while Python starts, and a snapshot of Python (31 MB), made when nothing is asked
-   * for some seconds after a load.
+   * bundle's kernels, which compiles while Python starts, and a snapshot of Python (31 MB), the server's or one made
+   * here when nothing is asked for some seconds after a load.
    */
   cache?: boolean;
   /** Where worker.js lies, if not beside engine.js. */

@@ -1,6 +1,7 @@
 // Breaks the GPU on request, for the tests of what happens then.
 //
-// Input:  a request of the channel. Output: true if it was `lose_devices`, which destroys every device made so far.
+// Input:  a request of the channel. Output: true if it was `lose_devices`, which destroys every device made so far, or
+//         `spoil_buffer`, after which a device refuses the next buffer.
 // A device tells of its loss late, as a busy browser does: after the promises that the loss broke.
 // Way of the data: web/host/worker.js -> faults, before core.js sees the request.
 
@@ -21,6 +22,17 @@ if (adapters) {
   };
 }
 
+let spoils = false;
+const buffers = /** @type {any} */ (globalThis.GPUDevice?.prototype);
+if (buffers) {
+  const plain = buffers.createBuffer;
+  buffers.createBuffer = function createBuffer(/** @type {GPUBufferDescriptor} */ descriptor) {
+    const usage = spoils ? 3 : descriptor.usage; // mapped for both reading and writing: there is no such buffer
+    spoils = false;
+    return plain.call(this, { ...descriptor, usage });
+  };
+}
+
 /** @template T @param {T} value @returns {Promise<T>} */
 function later(value) {
   return new Promise((resolve) => setTimeout(resolve, TELL_LATE_MS, value));
@@ -28,6 +40,7 @@ function later(value) {
 
 /** @param {import("../core.js").Request} request */
 export function isFault(request) {
+  if (request.method === "spoil_buffer") return (spoils = true);
   if (request.method !== "lose_devices") return false;
   for (const device of devices.splice(0)) device.destroy();
   return true;

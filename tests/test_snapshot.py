@@ -1,38 +1,63 @@
-"""The snapshot of Python that a server makes once: what it serves, and that a first load starts from it or does without."""
+"""The snapshot of Python that a server makes once: what is in it, how it is served, that a first load starts from it or does
+without, and that a browser keeps it.
+"""
 
 from __future__ import annotations
 
 import gzip
+import hashlib
 import http.client
+import json
 import pathlib
+import shutil
 import subprocess
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, Page
 
 from exporter.hosts import snapshot
-from exporter.hosts.archive import build_archive
+from exporter.hosts.archive import ROOT, build_archive
 from exporter.hosts.server import Server
 from exporter.hosts.snapshot import Snapshots
 from tests import toy
 
-LOAD = """async () => {
+HERE = pathlib.Path(__file__).parent
+# Not for a browser: references for checks, in numpy.
+ELSEWHERE = {"reference", "reference_models", "reference_ops"}
+RUNTIME = hashlib.sha256(build_archive()).hexdigest()
+# Loads, answers, and waits until a snapshot is kept if it is to.
+LOAD = """async ({ cache, wait = false }) => {
   const { Engine } = await import("/engine.js");
-  const engine = await Engine.load("/models/m/", { cache: false });
+  const engine = await Engine.load("/models/m/", { cache });
   let text = "";
   for await (const piece of engine.generate("L", { max_tokens: 3 })) text += piece.text;
-  const { from_snapshot } = await engine.stats();
+  const { from_snapshot: snapshot } = await engine.stats();
+  for (let i = 0; wait && i < 300; i++) {
+    const keys = await (await caches.open("tabfire-store-1")).keys();
+    if (keys.some(({ url }) => url.includes("/snapshot/"))) break;
+    await new Promise((resolve) => setTimeout(resolve, 200));
+  }
   engine.close();
-  return [text, from_snapshot];
+  return [text, snapshot];
 }"""
 
 
+class Counted(Snapshots):
+    """Snapshots that count how often a browser asked for one."""
+
+    asked = 0
+
+    def find(self, archive: bytes) -> pathlib.Path | None:
+        self.asked += 1
+        return super().find(archive)
+
+
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Snapshots:
+def made(tmp_path_factory: pytest.TempPathFactory) -> Counted:
     """Snapshots that hold the one of this runtime."""
-    snapshots = Snapshots(tmp_path_factory.mktemp("snapshots"))
-    assert snapshots.make(build_archive()) is not None
+    snapshots = Counted(tmp_path_factory.mktemp("snapshots"))
+    assert snapshots.make(build_archive()), "Node 20 and web/node_modules are required"
     return snapshots
 
 
@@ -52,7 +77,7 @@ def load(browser: Browser, folder: pathlib.Path, snapshots: Snapshots | None) ->
     page = context.new_page()
     with Server(models=folder, snapshots=snapshots) as server:
         page.goto(f"{server.origin}/empty")
-        found = page.evaluate(LOAD)
+        found = page.evaluate(LOAD, {"cache": False})
     context.close()
     return found
 
@@ -139,3 +164,42 @@ def test_a_first_load_does_without_a_bad_one(
     models = tmp_path / "models"
     models.mkdir()
     assert load(browser, models, None if fault == "absent" else bad) == ["LLL", False]
+
+
+@pytest.mark.tools
+def test_it_holds_all_that_a_load_imports_and_every_template(made: Counted) -> None:
+    node, file = shutil.which("node"), made.find(build_archive())
+    assert node, "Node is required: install Node 20 or later"
+    words = [node, str(HERE / "node_snapshot.mjs"), str(file), RUNTIME]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=120)
+    found: dict[str, Any] = json.loads(done.stdout)
+    modules = {path.stem for path in (ROOT / "runtime_py").glob("*.py")} - {"__init__"} - ELSEWHERE
+    assert {f"runtime_py.{name}" for name in modules} <= set(found["modules"])
+    templates = {p.relative_to(ROOT / "wgsl").as_posix() for p in (ROOT / "wgsl").rglob("*.wgsl")}
+    assert set(found["templates"]) == templates
+    assert found["headers"] == len(list((ROOT / "wgsl").glob("*.wgsl")))
+
+
+def kept(page: Page) -> list[str]:
+    """Return the names of the snapshots that the page's origin keeps."""
+    urls: list[str] = page.evaluate(
+        "async () => (await (await caches.open('tabfire-store-1')).keys()).map(({url}) => url)"
+    )
+    return [url.rsplit("/", 1)[1] for url in urls if "/snapshot/" in url]
+
+
+@pytest.mark.gpu
+def test_a_browser_keeps_the_server_s_snapshot_and_asks_no_more(
+    browser: Browser, tmp_path: pathlib.Path, made: Counted
+) -> None:
+    toy.write_reciter(tmp_path / "m", "Endless", endless=True)
+    context = browser.new_context()
+    page = context.new_page()
+    with Server(models=tmp_path, snapshots=made) as server:
+        page.goto(f"{server.origin}/empty")
+        assert page.evaluate(LOAD, {"cache": True, "wait": True}) == ["LLL", True]
+        assert kept(page) == [RUNTIME]
+        asked = made.asked
+        assert page.evaluate(LOAD, {"cache": True}) == ["LLL", True]
+        assert made.asked == asked
+    context.close()
